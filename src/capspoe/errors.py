@@ -1,0 +1,21 @@
+"""What can go wrong, each with a message written for the person who reads it."""
+
+
+class CapspoeError(Exception):
+    """A failure with one clear line to show; the command line prints it and exits with 1."""
+
+
+class InputError(CapspoeError, ValueError):
+    """An argument that cannot be used: a wrong shape, type, value or name."""
+
+
+class DataError(CapspoeError):
+    """Images or labels that cannot be had, or that are not what they should be."""
+
+
+class RunError(CapspoeError):
+    """A run folder that is missing, damaged, busy or made by another version."""
+
+
+class DivergedError(CapspoeError):
+    """Training that left the range of sensible numbers; the last good checkpoint stays."""

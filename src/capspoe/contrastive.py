@@ -1,0 +1,152 @@
+r"""Contrastive divergence for a capsule layer (section 3.2 of the paper).
+
+First route, with the weights fixed. Then, with the routing weights c fixed, follow the energy's own Markov
+chain from the data for a few steps and compare (Eq. 18):
+
+.. math:: \Delta W_{ij} = c_{ij} (\langle x_i h_j \rangle_{data} - \langle x_i h_j \rangle_{model})
+
+With the gate, the capsule drawn in the positive phase is the only one that is on. It stays on through the
+negative phase unless `regate` draws anew.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from capspoe.capsules import CapsuleLayer
+from capspoe.noise import Noise
+from capspoe.validate import check_count
+
+
+class Phase(NamedTuple):
+    """One end of the chain: visible state, means of the hidden states, and which capsules are on."""
+
+    x: Float[Tensor, "B I M"]
+    mean: Float[Tensor, "B J N"]  # of h, zero for capsules that are off
+    on: Int[Tensor, "B"] | None  # None without the gate
+    on_probability: Float[Tensor, "B J"]
+
+
+class Gradients(NamedTuple):
+    """Estimates of d log P / d parameter for fixed c, averaged over the batch: add them to climb."""
+
+    w_JNMI: Float[Tensor, "J N M I"]
+    a: Float[Tensor, "I M"]
+    b: Float[Tensor, "J N"]
+    d: Float[Tensor, "J"]
+
+
+class Info(NamedTuple):
+    """What a step saw."""
+
+    reconstruction: Float[Tensor, ""]  # mean squared difference of the data and the chain's end
+    use: Float[Tensor, "J"]  # mean P(on) of each capsule
+    confidence: Float[Tensor, ""]  # mean of the largest P(on)
+    routing_entropy: Float[Tensor, ""]  # of c over the axis of its softmax; 1 is uniform
+
+
+def hidden_phase(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    z: Float[Tensor, "B J N"],
+    noise: Noise,
+    stream: int,
+    temperature: float = 1.0,
+    on: Int[Tensor, "B"] | None = None,
+) -> Phase:
+    """The hidden side of x. With the gate one capsule is drawn, or `on` is kept."""
+    mean = layer.hidden_given_visible(z)
+    probability = layer.on_given_visible(z, temperature)
+    if layer.gate == "none":
+        return Phase(x, mean, None, probability)
+    if on is None:
+        on = noise.choose(stream, probability)
+    return Phase(x, switched_on(mean, on), on, probability)
+
+
+def switched_on(h: Float[Tensor, "B J N"], on: Int[Tensor, "B"] | None) -> Float[Tensor, "B J N"]:
+    """h with every capsule but `on` set to 0."""
+    if on is None:
+        return h
+    return h * torch.nn.functional.one_hot(on, h.shape[1]).to(h)[:, :, None]
+
+
+def negative_phase(
+    layer: CapsuleLayer,
+    positive: Phase,
+    c: Float[Tensor, "B J I"] | None,
+    noise: Noise,
+    k: int = 1,
+    temperature: float = 1.0,
+    regate: bool = False,
+    sample_visible: bool = False,
+) -> Phase:
+    """k steps of the chain h ~ P(h | x), x = P(x | h), with c fixed.
+
+    The visible units carry their probabilities, as in the paper; `sample_visible` draws them, which makes the
+    chain exact.
+    """
+    phase = positive
+    for step in range(k):
+        stream = 4 * step
+        h = switched_on(layer.sample_hidden(phase.mean, noise, stream + 1), phase.on)
+        x = layer.visible_given_hidden(h, c)
+        if sample_visible:
+            x = (noise.uniform(stream + 2, *x.shape[1:]) < x).to(x)
+        z = layer.preactivation(x, c)
+        phase = hidden_phase(layer, x, z, noise, stream + 3, temperature, None if regate else phase.on)
+    return phase
+
+
+def gradients(
+    layer: CapsuleLayer, positive: Phase, negative: Phase, c: Float[Tensor, "B J I"] | None
+) -> Gradients:
+    """The update of Eq. 18 for the weights, and its like for the biases and the gate."""
+    batch = len(positive.x)
+
+    def correlation(phase: Phase) -> Tensor:
+        if c is None:
+            return torch.einsum("bjn,bim->jnmi", phase.mean, phase.x - layer.mu)
+        return torch.einsum("bji,bjn,bim->jnmi", layer.fan * c, phase.mean, phase.x - layer.mu)
+
+    return Gradients(
+        w_JNMI=(correlation(positive) - correlation(negative)) / batch,
+        a=(positive.x - negative.x).mean(0),
+        b=(positive.mean - negative.mean).mean(0),
+        d=(positive.on_probability - negative.on_probability).mean(0),
+    )
+
+
+@torch.no_grad()
+def step(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    noise: Noise,
+    k: int = 1,
+    temperature: float = 1.0,
+    regate: bool = False,
+    sample_visible: bool = False,
+) -> tuple[Gradients, Info]:
+    """Route x, run both phases, and compare them."""
+    check_count("k", k)
+    routing = layer(x)
+    c = None if layer.iterations == 1 else routing.c
+    positive = hidden_phase(layer, x, routing.z, noise, 0, temperature)
+    negative = negative_phase(layer, positive, c, noise, k, temperature, regate, sample_visible)
+    info = Info(
+        reconstruction=(positive.x - negative.x).square().mean(),
+        use=positive.on_probability.mean(0),
+        confidence=positive.on_probability.amax(-1).mean(),
+        routing_entropy=routing_entropy(layer, c, x),
+    )
+    return gradients(layer, positive, negative, c), info
+
+
+def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"] | None, x: Tensor) -> Float[Tensor, ""]:
+    """Mean entropy of the routing weights, relative to uniform ones."""
+    if c is None or layer.fan == 1:
+        return x.new_ones(())
+    axis = 2 if layer.normalize == "lower" else 1
+    return torch.special.entr(c).sum(axis).mean() / torch.log(c.new_tensor(layer.fan))

@@ -1,0 +1,44 @@
+"""Arguments checked once at the door, so that everything behind it can trust them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from capspoe.errors import InputError
+
+
+def check_tensor(name: str, value: Any, sizes: dict[str, int | None], like: Tensor | None = None) -> None:
+    """Raise one clear error naming `name` unless `value` is a finite float tensor of the given sizes.
+
+    `sizes` lists the axes in order, by letter; None accepts any length of one or more. Under torch.compile
+    the look at the values is left out, because it would break the graph.
+    """
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name} must be a torch.Tensor, not {type(value).__name__}")
+    if value.dtype not in (torch.float32, torch.float64):
+        raise InputError(f"{name} must be float32 or float64, not {str(value.dtype).removeprefix('torch.')}")
+    if like is not None and value.dtype != like.dtype:
+        raise InputError(
+            f"{name} is {str(value.dtype).removeprefix('torch.')} but must be "
+            f"{str(like.dtype).removeprefix('torch.')} like the rest"
+        )
+    wanted = ", ".join(axis if size is None else f"{axis}={size}" for axis, size in sizes.items())
+    if value.ndim != len(sizes) or any(
+        size is not None and size != have for size, have in zip(sizes.values(), value.shape, strict=True)
+    ):
+        raise InputError(f"{name} must have shape ({wanted}), not {tuple(value.shape)}")
+    if value.numel() == 0:
+        raise InputError(f"{name} is empty: shape {tuple(value.shape)}")
+    if not torch.compiler.is_compiling() and not bool(torch.isfinite(value).all()):
+        raise InputError(f"{name} contains NaN or infinite values")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} must be a whole number of {least} or more, not {value!r}")

@@ -6,7 +6,14 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Names are imported when first used, so that `capspoe --help` does not wait for PyTorch.
-_HOME: dict[str, str] = {}
+_HOME = {
+    "CapsuleLayer": "capspoe.capsules",
+    "ConvAutoencoder": "capspoe.autoencoder",
+    "Routing": "capspoe.routing",
+    "reverse_route": "capspoe.routing",
+    "route": "capspoe.routing",
+    "squash": "capspoe.routing",
+}
 __all__ = sorted(_HOME)
 
 

@@ -1,0 +1,1 @@
+"""The sums of routing and contrastive divergence, fused for the CPU."""

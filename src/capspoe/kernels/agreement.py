@@ -1,0 +1,194 @@
+"""Routing by agreement without storing the predictions of more than four images for one capsule.
+
+For capsule j and four images: the predictions u (an L2-sized buffer), then per image the iterations, each one
+pass over u that finds the logits, their exponentials and the weighted sum together. A cosine is at most 1, so
+the logits are bounded by the number of iterations and the softmax needs no maximum. The arithmetic of an
+image does not depend on its neighbours in the batch, nor on the number of threads.
+
+Layouts: I is cut into V vectors of 8, padded with zeros. Numbers marked `_` are those of capspoe.kernels.vector.
+"""
+
+import math
+
+import numpy as np
+
+from capspoe.kernels.threads import compiled
+from capspoe.kernels.vector import (
+    GROUP,
+    LANES,
+    agree_group,
+    agree_one,
+    combine_group,
+    combine_one,
+    exponentiate_group,
+    exponentiate_one,
+    inverse_root,
+    predict_1x1,
+    predict_1x4,
+    predict_2x1,
+    predict_2x4,
+)
+
+IMAGES = 4  # that share one pass over the weights
+BLOCK = 8  # vectors of x for four images that stay in the L1 cache while all neurons pass
+UNBOUNDED = 60.0  # logits that may grow beyond this need the maximum subtracted
+SAFE_LEAST, SAFE_MOST = 1e-30, 1e30  # squared lengths within float32's range, with room to spare
+
+
+@compiled
+def pack_x(lo, hi, x_BMI, x_, zero_, batch):  # type: ignore[no-untyped-def]
+    """Groups lo to hi of four images (single ones at the end) as [vector][m][image][8].
+
+    zero_ is 1 where a whole lower capsule is 0: its cosine is 0, found with no look at its length.
+    """
+    M, I = x_BMI.shape[1], x_BMI.shape[2]
+    V = (I + LANES - 1) // LANES
+    for group in range(lo, hi):
+        first, images = images_of(group, batch)
+        for k in range(images):
+            zero = zero_[first + k]
+            zero[:] = 1.0
+            for m in range(M):
+                row = x_BMI[first + k, m]
+                for i in range(I):
+                    if row[i] != 0:
+                        zero[i] = 0.0
+                base = (first * V * M + m * images + k) * LANES
+                for v in range(V):
+                    at = base + v * M * images * LANES
+                    here = min(LANES, I - v * LANES)
+                    for lane in range(here):
+                        x_[at + lane] = row[v * LANES + lane]
+                    for lane in range(here, LANES):
+                        x_[at + lane] = 0.0
+
+
+@compiled
+def images_of(group, batch):  # type: ignore[no-untyped-def]
+    """The first image of a group and how many it has: fours, then single ones."""
+    fours = batch // IMAGES
+    if group < fours:
+        return group * IMAGES, IMAGES
+    return fours * IMAGES + (group - fours), 1
+
+
+@compiled
+def pack_w(w_NMI, w_):  # type: ignore[no-untyped-def]
+    """One capsule's weights as [pair of neurons][vector][m][neuron of the pair][8]."""
+    N, M, I = w_NMI.shape
+    V = (I + LANES - 1) // LANES
+    for n in range(N):
+        width = 2 if (n | 1) < N else 1
+        for m in range(M):
+            row = w_NMI[n, m]
+            base = (n // 2 * 2 * V * M + m * width + (n & (width - 1))) * LANES
+            for v in range(V):
+                at = base + v * M * width * LANES
+                here = min(LANES, I - v * LANES)
+                if here == LANES:
+                    for lane in range(LANES):
+                        w_[at + lane] = row[v * LANES + lane]
+                else:
+                    for lane in range(LANES):
+                        w_[at + lane] = row[v * LANES + lane] if lane < here else np.float32(0)
+
+
+@compiled
+def predict(w_, x_, x0, images, u_, sums_, squares_, M, N, V):  # type: ignore[no-untyped-def]
+    """All predictions of `images` images for one capsule, their sums over i, and squares_ += |u_ij|^2."""
+    sums_[: images * N * LANES] = 0.0
+    for v0 in range(0, V, BLOCK):
+        count = min(BLOCK, V - v0)
+        x_at = x0 + v0 * M * images * LANES
+        for n in range(0, N, 2):
+            pair = 2 if n + 1 < N else 1
+            w_at = (n * V + v0 * pair) * M * LANES
+            u_at, s_at, q_at = (v0 * N + n) * LANES, n * LANES, v0 * LANES
+            if images == IMAGES:
+                if pair == 2:
+                    predict_2x4(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                else:
+                    predict_1x4(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+            elif pair == 2:
+                predict_2x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+            else:
+                predict_1x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+
+
+@compiled
+def collect(sums_, s0, factor, z_N):  # type: ignore[no-untyped-def]
+    """z = factor times the sums, each over its eight lanes."""
+    for n in range(len(z_N)):
+        total = np.float32(0)
+        for lane in range(LANES):
+            total += sums_[s0 + n * LANES + lane]
+        z_N[n] = total * factor
+
+
+@compiled
+def set_direction(z_N, sharpness, cosine, scale, direction_):  # type: ignore[no-untyped-def]
+    """What each prediction is multiplied with: sharpness times the unit vector of z, or squash(z)."""
+    square = 0.0
+    for n in range(len(z_N)):
+        square += np.float64(z_N[n]) ** 2
+    root = math.sqrt(square)
+    factor = 0.0
+    if square > 0:
+        factor = sharpness / root if cosine else scale * sharpness * root / (1 + square)
+    for n in range(len(z_N)):
+        direction_[n * LANES : (n + 1) * LANES] = np.float32(z_N[n] * factor)
+
+
+@compiled
+def inverse_lengths(squares_, q0, inverse_, V):  # type: ignore[no-untyped-def]
+    """inverse_ = 1 / |u|; False if some length is outside the range in which its square can be trusted."""
+    least, most = np.float32(SAFE_MOST), np.float32(SAFE_LEAST)
+    for i in range(q0, q0 + V * LANES):
+        least, most = min(least, squares_[i]), max(most, squares_[i])
+    for v in range(V):
+        inverse_root(squares_, q0 + v * LANES, inverse_)
+    if least >= SAFE_LEAST and most <= SAFE_MOST:
+        return True
+    for i in range(q0, q0 + V * LANES):
+        if not SAFE_LEAST <= squares_[i] <= SAFE_MOST:
+            inverse_[i] = 0.0
+    return False
+
+
+@compiled
+def careful_agreement(u_, u0, direction_, squares_, q0, logits_, N, I):  # type: ignore[no-untyped-def]
+    """Add the cosines whose squared lengths cannot be trusted, found in double precision."""
+    for i in range(I):
+        if not SAFE_LEAST <= squares_[q0 + i] <= SAFE_MOST:
+            at = u0 + i // LANES * N * LANES + i % LANES
+            square, product = 0.0, 0.0
+            for n in range(N):
+                value = np.float64(u_[at + n * LANES])
+                square += value * value
+                product += value * direction_[n * LANES]
+            logits_[i] += np.float32(product / math.sqrt(square)) if square > 0 else np.float32(0)
+
+
+@compiled
+def agree(u_, u0, direction_, scale_, q0, logits_, l0, N, V):  # type: ignore[no-untyped-def]
+    """logits_ += scale_ (u . direction), everywhere."""
+    v = 0
+    while v + GROUP <= V:
+        agree_group(u_, u0 + v * N * LANES, direction_, scale_, q0 + v * LANES, logits_, l0 + v * LANES, N)
+        v += GROUP
+    while v < V:
+        agree_one(u_, u0 + v * N * LANES, direction_, scale_, q0 + v * LANES, logits_, l0 + v * LANES, N)
+        v += 1
+
+
+@compiled
+def combine(u_, u0, weight_, q0, sums_, N, V):  # type: ignore[no-untyped-def]
+    """sums_ = sum over i of weight u."""
+    sums_[: N * LANES] = 0.0
+    v = 0
+    while v + GROUP <= V:
+        combine_group(u_, u0 + v * N * LANES, weight_, q0 + v * LANES, sums_, 0, N)
+        v += GROUP
+    while v < V:
+        combine_one(u_, u0 + v * N * LANES, weight_, q0 + v * LANES, sums_, 0, N)
+        v += 1

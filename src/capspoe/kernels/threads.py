@@ -1,0 +1,80 @@
+"""Work split over threads, and numba functions that are compiled once and kept on disk."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import torch
+
+log = logging.getLogger("capspoe")
+_pool: ThreadPoolExecutor | None = None
+_pool_size = 0
+_lock = threading.Lock()
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """A numba function that releases the GIL, kept on disk where some folder can be written.
+
+    `contract` and `reassoc` let LLVM vectorise sums. NaN and infinity keep their meaning, so that a product
+    out of range is still noticed.
+    """
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc", "nsz"}, "error_model": "numpy"}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder for the cache can be written
+        return numba.njit(**options)(function)
+
+
+def in_parallel(function: Any, count: int, *arguments: Any) -> None:
+    """Call function(lo, hi, *arguments) with the range of `count` cut into one piece for each thread.
+
+    A piece writes only its own results, and no sum crosses a border, so that the number of threads changes
+    nothing in the result. Threads of our own instead of numba's: several callers may run at once, a fork does
+    no harm, and torch.set_num_threads counts.
+    """
+    _compile_first(function, arguments)
+    threads = max(1, min(torch.get_num_threads(), count))
+    borders = [count * t // threads for t in range(threads + 1)]
+    if threads == 1:
+        function(0, count, *arguments)
+        return
+    pool = _threads(threads - 1)
+    rest = [pool.submit(function, borders[t], borders[t + 1], *arguments) for t in range(1, threads)]
+    function(0, borders[1], *arguments)
+    for piece in rest:
+        piece.result()
+
+
+def _threads(count: int) -> ThreadPoolExecutor:
+    global _pool, _pool_size
+    with _lock:
+        if _pool is None or _pool_size < count:
+            _pool, _pool_size = ThreadPoolExecutor(count, "capspoe-kernel"), count
+        return _pool
+
+
+def _forget_threads() -> None:
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
+    """Compile before the threads start, and say so when it takes a while."""
+    if function.signatures:
+        return
+    timer = threading.Timer(1.0, log.warning, ("Compiling the routing kernels, once for this machine ...",))
+    timer.daemon = True
+    timer.start()
+    start = time.perf_counter()
+    function.compile((numba.int64, numba.int64, *map(numba.typeof, arguments)))
+    timer.cancel()
+    log.debug("%s ready in %.1f s", function.__name__, time.perf_counter() - start)

@@ -1,0 +1,268 @@
+"""Vectors of eight floats for numba, written as LLVM instructions.
+
+Numba leaves vectorising to LLVM, which keeps sums in memory where registers would do and gives up on loops
+with many arrays. These few building blocks say exactly which sums stay in registers. LLVM still chooses the
+instructions: AVX, AVX-512 or NEON, whatever the machine has.
+
+All arrays are flat float32; a position counts floats. A `group` is a run of eight-float vectors that share
+one pass over the neurons, enough of them that no multiply-add waits for the one before.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 8
+_FLOAT = ir.FloatType()
+_INT = ir.IntType(32)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_INTS = ir.VectorType(_INT, LANES)
+_ROOT_FLAGS = ("arcp", "afn", "contract", "reassoc", "nsz")  # a quick estimate, then one Newton step
+
+# 2^f on [-1/2, 1/2], fitted for relative error, which is below float32's own rounding
+_EXP2 = (1.0, 0.69314718, 0.24022648, 0.055503324, 0.0096184378, 0.0013398877, 0.00015353321)
+
+
+class _Lanes:
+    """The instructions, on whole vectors."""
+
+    def __init__(self, context: Any, builder: Any) -> None:
+        self.context, self.builder = context, builder
+
+    def pointer(self, array_type: Any, array: Any, position: Any) -> Any:
+        data = self.context.make_array(array_type)(self.context, self.builder, array).data
+        return self.builder.gep(data, [position])
+
+    def at(self, pointer: Any, position: Any) -> Any:
+        if isinstance(position, int):
+            position = ir.Constant(ir.IntType(64), position)
+        return self.builder.gep(pointer, [position])
+
+    def load(self, pointer: Any) -> Any:
+        return self.builder.load(self.builder.bitcast(pointer, _VECTOR.as_pointer()), align=4)
+
+    def store(self, value: Any, pointer: Any) -> None:
+        self.builder.store(value, self.builder.bitcast(pointer, _VECTOR.as_pointer()), align=4)
+
+    def constant(self, value: float) -> Any:
+        return ir.Constant(_VECTOR, [ir.Constant(_FLOAT, value)] * LANES)
+
+    def variable(self, start: Any) -> Any:
+        """A value that changes in a loop; LLVM turns it into a register."""
+        place = cgutils.alloca_once(self.builder, _VECTOR)
+        self.builder.store(start, place)
+        return place
+
+    def splat(self, scalar: Any) -> Any:
+        empty = ir.Constant(_VECTOR, ir.Undefined)
+        first = self.builder.insert_element(empty, scalar, ir.Constant(_INT, 0))
+        return self.builder.shuffle_vector(first, empty, ir.Constant(_INTS, [0] * LANES))
+
+    def call(self, name: str, *arguments: Any, flags: tuple[str, ...] = ()) -> Any:
+        function_type = ir.FunctionType(_VECTOR, [_VECTOR] * len(arguments))
+        function = cgutils.get_or_insert_function(self.builder.module, function_type, f"llvm.{name}.v8f32")
+        return self.builder.call(function, arguments, fastmath=flags)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        return self.call("fmuladd", a, b, c)
+
+    def add_to(self, place: Any, a: Any, b: Any) -> None:
+        self.builder.store(self.fma(a, b, self.builder.load(place)), place)
+
+    def exp(self, x: Any) -> Any:
+        """e^x: 2^k by the exponent's bits, the rest by a polynomial. Flat beyond what float32 can hold."""
+        x = self.call("maxnum", self.call("minnum", x, self.constant(88.0)), self.constant(-87.0))
+        y = self.builder.fmul(x, self.constant(math.log2(math.e)))
+        k = self.call("rint", y)
+        # x - k ln 2 in two parts, because y has lost the low bits of x
+        f = self.fma(k, self.constant(-0.693359375), x)
+        f = self.fma(k, self.constant(2.12194440e-4), f)
+        f = self.builder.fmul(f, self.constant(math.log2(math.e)))
+        p = self.constant(_EXP2[-1])
+        for coefficient in _EXP2[-2::-1]:
+            p = self.fma(p, f, self.constant(coefficient))
+        bits = self.builder.shl(self.builder.fptosi(k, _INTS), ir.Constant(_INTS, [23] * LANES))
+        return self.builder.bitcast(self.builder.add(self.builder.bitcast(p, _INTS), bits), _VECTOR)
+
+
+def _block(emit: Callable[..., None]) -> Any:
+    """Make `emit(lanes, *arguments)` callable from numba; arrays arrive as pointers to their first float."""
+
+    def typing(typingctx: Any, *arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            lanes = _Lanes(context, builder)
+            zero = ir.Constant(ir.IntType(64), 0)
+            ready = []
+            for kind, value in zip(signature.args, values, strict=True):
+                if isinstance(kind, types.Array):
+                    ready.append(lanes.pointer(kind, value, zero))
+                elif isinstance(kind, types.Integer):
+                    ready.append(context.cast(builder, value, kind, types.int64))
+                else:
+                    ready.append(context.cast(builder, value, kind, types.float32))
+            emit(lanes, *ready)
+            return context.get_dummy_value()
+
+        return types.void(*arguments), generate
+
+    # numba reads the number of arguments from the signature
+    names = ", ".join(emit.__code__.co_varnames[1 : emit.__code__.co_argcount])
+    scope: dict[str, Any] = {"typing": typing}
+    exec(f"def {emit.__name__}(typingctx, {names}):\n    return typing(typingctx, {names})", scope)
+    return intrinsic(scope[emit.__name__])
+
+
+def _predict(neurons: int, images: int) -> Any:
+    """u_ij = W_ij x_i for a few neurons n of a capsule and a few images at once.
+
+    Each load of W serves all the images, each load of x all the neurons; the sums over m stay in registers.
+    On the way out, also what costs another pass otherwise: sum_i u_ij, and |u_ij|^2.
+    w [vector][m][neuron], x [vector][m][image], u [image][vector][N], sums [image][N], squares [image][vector].
+    """
+
+    def predict(
+        lanes: _Lanes,
+        w: Any,
+        w0: Any,
+        x: Any,
+        x0: Any,
+        u: Any,
+        u0: Any,
+        sums: Any,
+        s0: Any,
+        squares: Any,
+        q0: Any,
+        M: Any,
+        N: Any,
+        V: Any,
+        count: Any,
+    ) -> None:
+        b = lanes.builder
+        w, x, u = lanes.at(w, w0), lanes.at(x, x0), lanes.at(u, u0)
+        sums, squares = lanes.at(sums, s0), lanes.at(squares, q0)
+        eight = ir.Constant(ir.IntType(64), LANES)
+        image_u = b.mul(b.mul(V, N), eight)
+        with cgutils.for_range(b, count) as v_loop:
+            v = v_loop.index
+            w_v = lanes.at(w, b.mul(b.mul(v, M), ir.Constant(v.type, neurons * LANES)))
+            x_v = lanes.at(x, b.mul(b.mul(v, M), ir.Constant(v.type, images * LANES)))
+            acc = [[lanes.variable(lanes.constant(0.0)) for _ in range(neurons)] for _ in range(images)]
+            with cgutils.for_range(b, M) as m_loop:
+                m = m_loop.index
+                w_m = lanes.at(w_v, b.mul(m, ir.Constant(m.type, neurons * LANES)))
+                x_m = lanes.at(x_v, b.mul(m, ir.Constant(m.type, images * LANES)))
+                w_lanes = [lanes.load(lanes.at(w_m, n * LANES)) for n in range(neurons)]
+                for image in range(images):
+                    x_lanes = lanes.load(lanes.at(x_m, image * LANES))
+                    for n in range(neurons):
+                        lanes.add_to(acc[image][n], w_lanes[n], x_lanes)
+            for image in range(images):
+                nth = ir.Constant(v.type, image)
+                u_v = lanes.at(u, b.add(b.mul(nth, image_u), b.mul(b.mul(v, N), eight)))
+                s_v = lanes.at(sums, b.mul(b.mul(nth, N), eight))
+                q_v = lanes.at(squares, b.mul(b.add(b.mul(nth, V), v), eight))
+                square = lanes.load(q_v)
+                for n in range(neurons):
+                    value = b.load(acc[image][n])
+                    lanes.store(value, lanes.at(u_v, n * LANES))
+                    s_n = lanes.at(s_v, n * LANES)
+                    lanes.store(b.fadd(lanes.load(s_n), value), s_n)
+                    square = lanes.fma(value, value, square)
+                lanes.store(square, q_v)
+
+    predict.__name__ = f"predict_{neurons}x{images}"
+    return _block(predict)
+
+
+def _agree(group: int) -> Any:
+    """logits += (u . direction) scale: `direction` [N] holds each number eight times."""
+
+    def agree(
+        lanes: _Lanes, u: Any, u0: Any, direction: Any, scale: Any, q0: Any, logits: Any, l0: Any, N: Any
+    ) -> None:
+        b = lanes.builder
+        u, scale, logits = lanes.at(u, u0), lanes.at(scale, q0), lanes.at(logits, l0)
+        acc = [lanes.variable(lanes.constant(0.0)) for _ in range(group)]
+        with cgutils.for_range(b, N) as loop:
+            n = b.mul(loop.index, ir.Constant(loop.index.type, LANES))
+            d = lanes.load(lanes.at(direction, n))
+            for g in range(group):
+                at = b.add(n, b.mul(N, ir.Constant(N.type, g * LANES)))
+                lanes.add_to(acc[g], lanes.load(lanes.at(u, at)), d)
+        for g in range(group):
+            place = lanes.at(logits, g * LANES)
+            old = lanes.load(place)
+            lanes.store(lanes.fma(b.load(acc[g]), lanes.load(lanes.at(scale, g * LANES)), old), place)
+
+    agree.__name__ = f"agree_{group}"
+    return _block(agree)
+
+
+def _combine(group: int) -> Any:
+    """sums [N] += weight u."""
+
+    def combine(lanes: _Lanes, u: Any, u0: Any, weight: Any, q0: Any, sums: Any, s0: Any, N: Any) -> None:
+        b = lanes.builder
+        u, weight, sums = lanes.at(u, u0), lanes.at(weight, q0), lanes.at(sums, s0)
+        weights = [lanes.load(lanes.at(weight, g * LANES)) for g in range(group)]
+        with cgutils.for_range(b, N) as loop:
+            n = b.mul(loop.index, ir.Constant(loop.index.type, LANES))
+            place = lanes.at(sums, n)
+            total = lanes.load(place)
+            for g in range(group):
+                at = b.add(n, b.mul(N, ir.Constant(N.type, g * LANES)))
+                total = lanes.fma(weights[g], lanes.load(lanes.at(u, at)), total)
+            lanes.store(total, place)
+
+    combine.__name__ = f"combine_{group}"
+    return _block(combine)
+
+
+def _exponentiate(group: int) -> Any:
+    """weight = exp(logit - shift); total[0] += weight, total[1] += weight (logit - shift), for the entropy."""
+
+    def exponentiate(lanes: _Lanes, logits: Any, shift: Any, weight: Any, total: Any, q0: Any) -> None:
+        b = lanes.builder
+        shifts = lanes.splat(shift)
+        sums = [lanes.load(lanes.at(total, k * LANES)) for k in range(2)]
+        for g in range(group):
+            at = b.add(q0, ir.Constant(q0.type, g * LANES))
+            x = b.fsub(lanes.load(lanes.at(logits, at)), shifts)
+            e = lanes.exp(x)
+            lanes.store(e, lanes.at(weight, at))
+            sums = [b.fadd(sums[0], e), lanes.fma(e, x, sums[1])]
+        for k in range(2):
+            lanes.store(sums[k], lanes.at(total, k * LANES))
+
+    exponentiate.__name__ = f"exponentiate_{group}"
+    return _block(exponentiate)
+
+
+def inverse_root(lanes: _Lanes, x: Any, x0: Any, out: Any) -> None:
+    """out = 1 / sqrt(x)."""
+    b = lanes.builder
+    root = lanes.call("sqrt", lanes.load(lanes.at(x, x0)), flags=_ROOT_FLAGS)
+    lanes.store(b.fdiv(lanes.constant(1.0), root, flags=_ROOT_FLAGS), lanes.at(out, x0))
+
+
+def sigmoid(lanes: _Lanes, x: Any, x0: Any) -> None:
+    """x = 1 / (1 + exp(-x)), in place."""
+    b = lanes.builder
+    place = lanes.at(x, x0)
+    e = lanes.exp(b.fneg(lanes.load(place)))
+    one = lanes.constant(1.0)
+    lanes.store(b.fdiv(one, b.fadd(one, e)), place)
+
+
+GROUP = 6
+predict_2x4, predict_1x4 = _predict(2, 4), _predict(1, 4)
+predict_2x1, predict_1x1 = _predict(2, 1), _predict(1, 1)
+agree_group, agree_one = _agree(GROUP), _agree(1)
+combine_group, combine_one = _combine(GROUP), _combine(1)
+exponentiate_group, exponentiate_one = _exponentiate(GROUP), _exponentiate(1)
+inverse_root, sigmoid = _block(inverse_root), _block(sigmoid)

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from capspoe import kernels
 from capspoe.errors import InputError
 from capspoe.noise import Noise
 from capspoe.routing import Agreement, Normalize, Routing, on_probability, reverse_route, route
@@ -117,14 +118,31 @@ class CapsuleLayer(nn.Module):
         if self.iterations == 1:
             c = x.new_full((), 1 / self.fan).expand(len(x), self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
+        if kernels.chosen(x, self.w_JNMI, self.b):
+            routed = self.routed_by_kernels(x)
+            return Routing(routed.c, routed.z + self.b)
         routing = route(x - self.mu, self.W, self.iterations, self.normalize, self.agreement, self.sharpness)
         return Routing(routing.c, routing.z + self.b)
+
+    def routed_by_kernels(self, x: Float[Tensor, "B I M"]) -> kernels.Routed:
+        """c, z without bias and the entropy of c, from the CPU kernels."""
+        return kernels.route_relative(
+            x - self.mu,
+            self.w_JNMI,
+            self.iterations,
+            self.normalize,
+            self.agreement,
+            self.sharpness,
+            float(self.fan),
+        )
 
     def preactivation(
         self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None
     ) -> Float[Tensor, "B J N"]:
         """z_j = sum_i c_ij W_ij (x_i - mu_i) + b_j (Eq. 5) for fixed c; None stands for uniform weights."""
         x = x - self.mu
+        if kernels.chosen(x, self.w_JNMI, self.b):
+            return kernels.preactivation(x, self.w_JNMI, None if c is None else self.fan * c) + self.b
         if c is None:
             return torch.einsum("jnmi,bim->bjn", self.w_JNMI, x) + self.b
         return torch.einsum("bji,jnmi,bim->bjn", self.fan * c, self.w_JNMI, x) + self.b
@@ -153,6 +171,9 @@ class CapsuleLayer(nn.Module):
         self, h: Float[Tensor, "B J N"], c: Float[Tensor, "B J I"] | None
     ) -> Float[Tensor, "B I M"]:
         """P(x_i = 1 | h) = sigmoid(a_i + sum_j c_ij W_ij^T h_j) (Eq. 15) for fixed c; None for uniform."""
+        if kernels.chosen(h, self.w_JNMI, self.a):
+            r = None if c is None else self.fan * c
+            return torch.sigmoid(self.a + kernels.reverse(h, self.w_JNMI, r))
         if c is None:
             return torch.sigmoid(self.a + torch.einsum("jnmi,bjn->bim", self.w_JNMI, h))
         return torch.sigmoid(self.a + torch.einsum("bji,jnmi,bjn->bim", self.fan * c, self.w_JNMI, h))

@@ -9,15 +9,17 @@ With the gate, the capsule drawn in the positive phase is the only one that is o
 negative phase unless `regate` draws anew.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from capspoe import kernels
 from capspoe.capsules import CapsuleLayer
 from capspoe.noise import Noise
-from capspoe.validate import check_count
+from capspoe.validate import check_count, check_tensor
 
 
 class Phase(NamedTuple):
@@ -97,6 +99,8 @@ def negative_phase(
             x = (noise.uniform(stream + 2, *x.shape[1:]) < x).to(x)
         z = layer.preactivation(x, c)
         phase = hidden_phase(layer, x, z, noise, stream + 3, temperature, None if regate else phase.on)
+    if layer.gate == "winner" and not regate:  # the same capsule at both ends: no news of which is on
+        return phase._replace(on_probability=positive.on_probability)
     return phase
 
 
@@ -107,6 +111,9 @@ def gradients(
     batch = len(positive.x)
 
     def correlation(phase: Phase) -> Tensor:
+        if kernels.chosen(phase.x, phase.mean):
+            r = None if c is None else layer.fan * c
+            return kernels.correlation(phase.mean, phase.x - layer.mu, r)
         if c is None:
             return torch.einsum("bjn,bim->jnmi", phase.mean, phase.x - layer.mu)
         return torch.einsum("bji,bjn,bim->jnmi", layer.fan * c, phase.mean, phase.x - layer.mu)
@@ -131,6 +138,8 @@ def step(
 ) -> tuple[Gradients, Info]:
     """Route x, run both phases, and compare them."""
     check_count("k", k)
+    if layer.gate == "winner" and not regate and kernels.chosen(x, layer.w_JNMI, layer.a, layer.b):
+        return step_of_winners(layer, x, noise, k, temperature, sample_visible)
     routing = layer(x)
     c = None if layer.iterations == 1 else routing.c
     positive = hidden_phase(layer, x, routing.z, noise, 0, temperature)
@@ -142,6 +151,43 @@ def step(
         routing_entropy=routing_entropy(layer, c, x),
     )
     return gradients(layer, positive, negative, c), info
+
+
+def step_of_winners(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    noise: Noise,
+    k: int,
+    temperature: float,
+    sample_visible: bool,
+) -> tuple[Gradients, Info]:
+    """`step` by the CPU kernels when the winner stays: only its chain is followed, 1/J of the work."""
+    c, z, entropy = None, None, None
+    if layer.iterations == 1:
+        z = layer(x).z
+    else:
+        check_tensor("x", x, {"B": None, "I": layer.lower[0], "M": layer.lower[1]}, like=layer.w_JNMI)
+        c, z, entropy = layer.routed_by_kernels(x)
+        z = z + layer.b
+    probability = layer.on_given_visible(z, temperature)
+    on = noise.choose(0, probability)
+    mean_BN = layer.hidden_given_visible(z[torch.arange(len(x)), on])
+    end, gradient, x_BMI = kernels.negative_winner(
+        layer.w_JNMI, layer.a, layer.b, layer.mu, x, mean_BN, on, c, layer.fan,
+        layer.neurons == "binary", noise, k, sample_visible,
+    )  # fmt: skip
+    difference = x_BMI.sub_(end.x_BMI)
+    batch = len(x)
+    b = torch.zeros_like(layer.b).index_add_(0, on, (mean_BN - end.mean_BN) / batch)
+    info = Info(
+        reconstruction=difference.square().mean(),
+        use=probability.mean(0),
+        confidence=probability.amax(-1).mean(),
+        routing_entropy=x.new_ones(())
+        if entropy is None or layer.fan == 1
+        else entropy.mean() / math.log(layer.fan),
+    )
+    return Gradients(gradient, difference.mean(0).T, b, torch.zeros_like(layer.d)), info
 
 
 def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"] | None, x: Tensor) -> Float[Tensor, ""]:

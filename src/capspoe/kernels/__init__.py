@@ -1,1 +1,31 @@
-"""The sums of routing and contrastive divergence, fused for the CPU."""
+"""The sums of routing and contrastive divergence, fused for the CPU: same results as the plain PyTorch code.
+
+`capspoe.CapsuleLayer` and `capspoe.contrastive.step` call them by themselves; `use` forces the choice.
+docs/performance.md explains how they work and what they gain. numba is imported at the first call.
+"""
+
+from capspoe.kernels.backend import Backend, chosen, use
+from capspoe.kernels.sums import (
+    Chain,
+    Routed,
+    correlation,
+    negative_winner,
+    preactivation,
+    reverse,
+    route,
+    route_relative,
+)
+
+__all__ = [
+    "Backend",
+    "Chain",
+    "Routed",
+    "chosen",
+    "correlation",
+    "negative_winner",
+    "preactivation",
+    "reverse",
+    "route",
+    "route_relative",
+    "use",
+]

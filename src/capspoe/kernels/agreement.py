@@ -5,7 +5,7 @@ pass over u that finds the logits, their exponentials and the weighted sum toget
 the logits are bounded by the number of iterations and the softmax needs no maximum. The arithmetic of an
 image does not depend on its neighbours in the batch, nor on the number of threads.
 
-Layouts: I is cut into V vectors of 8, padded with zeros. Numbers marked `_` are those of capspoe.kernels.vector.
+Layouts: I is cut into V vectors of 8, padded with zeros; names ending in `_` are laid out so.
 """
 
 import math
@@ -20,8 +20,6 @@ from capspoe.kernels.vector import (
     agree_one,
     combine_group,
     combine_one,
-    exponentiate_group,
-    exponentiate_one,
     inverse_root,
     predict_1x1,
     predict_1x4,
@@ -36,31 +34,24 @@ SAFE_LEAST, SAFE_MOST = 1e-30, 1e30  # squared lengths within float32's range, w
 
 
 @compiled
-def pack_x(lo, hi, x_BMI, x_, zero_, batch):  # type: ignore[no-untyped-def]
+def pack_x(lo, hi, x_BIM, x_, zero_, batch):  # type: ignore[no-untyped-def]
     """Groups lo to hi of four images (single ones at the end) as [vector][m][image][8].
 
     zero_ is 1 where a whole lower capsule is 0: its cosine is 0, found with no look at its length.
     """
-    M, I = x_BMI.shape[1], x_BMI.shape[2]
+    I, M = x_BIM.shape[1], x_BIM.shape[2]
     V = (I + LANES - 1) // LANES
     for group in range(lo, hi):
         first, images = images_of(group, batch)
         for k in range(images):
-            zero = zero_[first + k]
-            zero[:] = 1.0
-            for m in range(M):
-                row = x_BMI[first + k, m]
-                for i in range(I):
-                    if row[i] != 0:
-                        zero[i] = 0.0
-                base = (first * V * M + m * images + k) * LANES
-                for v in range(V):
-                    at = base + v * M * images * LANES
-                    here = min(LANES, I - v * LANES)
-                    for lane in range(here):
-                        x_[at + lane] = row[v * LANES + lane]
-                    for lane in range(here, LANES):
-                        x_[at + lane] = 0.0
+            for i in range(V * LANES):
+                at = (first * V * M + (i // LANES * M * images) + k) * LANES + i % LANES
+                zero = True
+                for m in range(M):
+                    value = x_BIM[first + k, i, m] if i < I else np.float32(0)
+                    zero = zero and value == 0
+                    x_[at + m * images * LANES] = value
+                zero_[first + k, i] = np.float32(1) if zero else np.float32(0)
 
 
 @compiled

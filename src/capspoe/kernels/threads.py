@@ -23,7 +23,11 @@ def compiled(function: Callable[..., Any]) -> Any:
     `contract` and `reassoc` let LLVM vectorise sums. NaN and infinity keep their meaning, so that a product
     out of range is still noticed.
     """
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc", "nsz"}, "error_model": "numpy"}
+    options: dict[str, Any] = {
+        "nogil": True,
+        "fastmath": {"contract", "reassoc", "nsz"},
+        "error_model": "numpy",
+    }
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -122,7 +122,7 @@ def _predict(neurons: int, images: int) -> Any:
 
     Each load of W serves all the images, each load of x all the neurons; the sums over m stay in registers.
     On the way out, also what costs another pass otherwise: sum_i u_ij, and |u_ij|^2.
-    w [vector][m][neuron], x [vector][m][image], u [image][vector][N], sums [image][N], squares [image][vector].
+    w [vector][m][neuron], x [vector][m][image], u [image][vector][N]; sums [image][N], squares [image][vector]
     """
 
     def predict(
@@ -224,7 +224,7 @@ def _combine(group: int) -> Any:
 
 
 def _exponentiate(group: int) -> Any:
-    """weight = exp(logit - shift); total[0] += weight, total[1] += weight (logit - shift), for the entropy."""
+    """weight = exp(logit - shift); total[0] += weight, total[1] += weight (logit - shift): the entropy."""
 
     def exponentiate(lanes: _Lanes, logits: Any, shift: Any, weight: Any, total: Any, q0: Any) -> None:
         b = lanes.builder
@@ -243,14 +243,14 @@ def _exponentiate(group: int) -> Any:
     return _block(exponentiate)
 
 
-def inverse_root(lanes: _Lanes, x: Any, x0: Any, out: Any) -> None:
+def _inverse_root(lanes: _Lanes, x: Any, x0: Any, out: Any) -> None:
     """out = 1 / sqrt(x)."""
     b = lanes.builder
     root = lanes.call("sqrt", lanes.load(lanes.at(x, x0)), flags=_ROOT_FLAGS)
     lanes.store(b.fdiv(lanes.constant(1.0), root, flags=_ROOT_FLAGS), lanes.at(out, x0))
 
 
-def sigmoid(lanes: _Lanes, x: Any, x0: Any) -> None:
+def _sigmoid(lanes: _Lanes, x: Any, x0: Any) -> None:
     """x = 1 / (1 + exp(-x)), in place."""
     b = lanes.builder
     place = lanes.at(x, x0)
@@ -265,4 +265,4 @@ predict_2x1, predict_1x1 = _predict(2, 1), _predict(1, 1)
 agree_group, agree_one = _agree(GROUP), _agree(1)
 combine_group, combine_one = _combine(GROUP), _combine(1)
 exponentiate_group, exponentiate_one = _exponentiate(GROUP), _exponentiate(1)
-inverse_root, sigmoid = _block(inverse_root), _block(sigmoid)
+inverse_root, sigmoid = _block(_inverse_root), _block(_sigmoid)

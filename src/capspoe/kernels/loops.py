@@ -74,7 +74,7 @@ def route_lower(  # type: ignore[no-untyped-def]
     lo, hi, x_, zero_, w_JNMI, iterations, cosine, sharpness, scale, c_BJI, z_BJN, entropy_BJ
 ):
     """Pairs lo to hi of (upper capsule, group of images): c, z and the entropy of c over i."""
-    J, N, M, I = w_JNMI.shape
+    N, M, I = w_JNMI.shape[1:]
     batch = len(c_BJI)
     V = (I + LANES - 1) // LANES
     groups = batch // IMAGES + batch % IMAGES
@@ -109,9 +109,7 @@ def route_lower(  # type: ignore[no-untyped-def]
             for _ in range(iterations - 1):
                 set_direction(z_N, sharpness, cosine, scale, direction_)
                 if bounded and trusted:
-                    one_pass(
-                        u_, u0, direction_, inverse_, q0, logits_, weight_, total_, one_sum_, N, V
-                    )
+                    one_pass(u_, u0, direction_, inverse_, q0, logits_, weight_, total_, one_sum_, N, V)
                 else:
                     several_passes(
                         u_, u0, direction_, squares_, inverse_, q0, trusted, logits_, weight_, total_,
@@ -130,7 +128,7 @@ def route_lower(  # type: ignore[no-untyped-def]
 def route_upper(  # type: ignore[no-untyped-def]
     lo, hi, x_, zero_, w_JP, iterations, cosine, sharpness, scale, c_BJI, z_BJN, entropy_BI, M
 ):
-    """Groups lo to hi of images, all upper capsules of an image together: their weights depend on each other."""
+    """Groups lo to hi of images, all upper capsules together: their weights depend on each other."""
     batch, J, I = c_BJI.shape
     N = z_BJN.shape[2]
     V = (I + LANES - 1) // LANES

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
+from typing import IO, Protocol
 
 from capspoe.errors import DataError
 
@@ -21,8 +21,14 @@ DAMAGE = (
     tarfile.TarError,
     zlib.error,
     lzma.LZMAError,
-    NotImplementedError,  # a zip member compressed in a way that zipfile does not know
+    RuntimeError,  # a zip member that is encrypted, or compressed in a way that zipfile does not know
 )
+
+
+class Readable(Protocol):
+    """Anything that gives bytes when asked for so many."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 def read_zip(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO[bytes]]]:
@@ -57,7 +63,7 @@ def read_deb(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO
             process.kill()
 
 
-def copy(source: IO[bytes], target: Path, most: int, what: str) -> None:
+def copy(source: Readable, target: Path, most: int, what: str) -> None:
     """Copies a stream into a new file, stopping with an error after `most` bytes."""
     with target.open("xb") as file:
         for chunk in bounded(source, most, what):
@@ -70,7 +76,7 @@ def gunzip(source: IO[bytes], target: Path, most: int, what: str) -> None:
         copy(stream, target, most, what)
 
 
-def bounded(source: IO[bytes], most: int, what: str) -> Iterator[bytes]:
+def bounded(source: Readable, most: int, what: str) -> Iterator[bytes]:
     """The chunks of a stream that must not exceed `most` bytes."""
     left = most
     while True:

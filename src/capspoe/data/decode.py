@@ -16,11 +16,28 @@ from capspoe.data.values import as_bytes, scale_of
 from capspoe.errors import DataError
 
 EXTENSIONS = frozenset(
-    [".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".j2k", ".jpx", ".avif", ".ico", ".pcx", ".sgi", ".dds", ".qoi", ".psd"]
+    [
+        *(
+            ".png",
+            ".jpg",
+            ".jpeg",
+            ".jpe",
+            ".jfif",
+            ".bmp",
+            ".dib",
+            ".gif",
+            ".tif",
+            ".tiff",
+            ".webp",
+            ".avif",
+        ),
+        *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".j2k", ".jpx", ".ico", ".pcx", ".sgi", ".dds"),
+        *(".qoi", ".psd"),
+    ]
 )
-# EPS and WMF are left out on purpose: reading them starts another program.
-FORMATS = (
-    "PNG JPEG MPO BMP DIB GIF TIFF WEBP PPM TGA JPEG2000 AVIF ICO PCX SGI DDS QOI PSD".split()  # noqa: SIM905
+FORMATS = (  # without EPS and WMF on purpose: reading them starts another program
+    *("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "TGA", "JPEG2000", "ICO"),
+    *("PCX", "SGI", "DDS", "QOI", "PSD"),
 )
 GREY_MODES = frozenset(["1", "L", "LA", "La", "F", "I", "I;16", "I;16B", "I;16L", "I;16N"])
 SWAPPED = (5, 6, 7, 8)  # EXIF orientations that lie on their side
@@ -52,7 +69,7 @@ def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
     with _opened(path) as picture:
         if prepare.size:
             # A JPEG far larger than needed is decoded at a fraction of its size, at least twice the target.
-            picture.draft(None, (2 * max(prepare.size),) * 2)  # type: ignore[arg-type]
+            picture.draft(None, (2 * max(prepare.size),) * 2)
         upright = ImageOps.exif_transpose(picture) if _orientation(picture) != 1 else picture
         return prepare.picture(_flat(upright))
 

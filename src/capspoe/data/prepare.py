@@ -94,7 +94,7 @@ def _centre(pixels: NDArray[np.uint8], crop: tuple[int, int]) -> NDArray[np.uint
 
 
 def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Luma by ITU-R 601 in Pillow's own fixed-point arithmetic, so that arrays and files agree to the byte."""
+    """Luma by ITU-R 601 in Pillow's own fixed-point arithmetic, so that arrays and files agree."""
     red, green, blue = (pixels[..., k].astype(np.uint32) for k in range(3))
     luma = (19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16
     return luma.astype(np.uint8)[..., None]

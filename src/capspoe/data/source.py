@@ -1,4 +1,4 @@
-"""A source of images: random access by index, whether they stand in memory, in a mapped file or in a folder."""
+"""A source of images: random access by index, be they in memory, in a mapped file or in a folder."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ NAMED = 5
 class Failure(NamedTuple):
     """An image that cannot be read."""
 
-    index: int
+    position: int
     name: str
     reason: str
 
@@ -60,7 +60,7 @@ class Source(ABC):
     def batches(
         self, batch_size: int, order: ArrayLike | None = None, workers: int = 0
     ) -> Iterator[NDArray[np.uint8]]:
-        """The images in `order` (default: all, as they stand), `batch_size` at a time, the last perhaps fewer.
+        """The images in `order` (default: all, as they stand), `batch_size` at a time, at last perhaps fewer.
 
         With `workers` that many processes decode ahead, a bounded number of batches, in the same order.
         """
@@ -96,7 +96,7 @@ class Source(ABC):
 
     def _without(self, failures: Sequence[Failure]) -> NDArray[np.int64]:
         """The indices that remain; an error when none do."""
-        keep = np.delete(np.arange(len(self)), [failure.index for failure in failures])
+        keep = np.delete(np.arange(len(self)), [failure.position for failure in failures])
         if len(keep) == 0:
             raise DataError(describe(failures, len(self)))
         return keep

@@ -106,10 +106,8 @@ def download(url: str, target: Path, most: int) -> None:
 
 
 def pip_download(package: str, version: str, work: Path) -> Path:
-    if importlib.util.find_spec("pip"):
-        pip = [sys.executable, "-m", "pip"]
-    else:
-        pip = [_program("pip3", "pip")]
+    own = importlib.util.find_spec("pip")
+    pip = [sys.executable, "-m", "pip"] if own else [_program("pip3", "pip")]
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
     limits = ["--disable-pip-version-check", f"--timeout={TIMEOUT}", "--retries=1"]
     _run([*pip, "download", *options, *limits, f"--dest={work}", f"{package}=={version}"], work)

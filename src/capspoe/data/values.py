@@ -1,6 +1,7 @@
 """Which numbers an array of images holds, and how they become bytes. Nothing is clipped or guessed."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ BLOCK = 1 << 24  # values looked at in one go, so that a mapped file is never wh
 SAMPLE = 256
 
 
-def scale_of(values: NDArray[np.generic], what: str) -> int:
+def scale_of(values: NDArray[Any], what: str) -> int:
     """The factor that brings values to 0..255: floats lie in [0, 1] or [0, 255], integers in 0..255."""
     kind = values.dtype.kind
     if kind == "b":
@@ -31,22 +32,22 @@ def scale_of(values: NDArray[np.generic], what: str) -> int:
     return 1
 
 
-def as_bytes(values: NDArray[np.generic], scale: int) -> NDArray[np.uint8]:
+def as_bytes(values: NDArray[Any], scale: int) -> NDArray[np.uint8]:
     """Values as uint8, given their factor."""
     if values.dtype == np.uint8:
-        return values  # type: ignore[return-value]
+        return values
     if values.dtype.kind == "f":
         return np.rint(values.astype(np.float32, copy=False) * np.float32(scale)).astype(np.uint8)
     return values.astype(np.uint8) * np.uint8(scale)
 
 
-def _has_bright(values: NDArray[np.generic]) -> bool:
+def _has_bright(values: NDArray[Any]) -> bool:
     """Whether a few images spread over the whole already show more than 0 and 1."""
     step = max(1, len(values) // SAMPLE)
     return bool((values[::step][:SAMPLE] > 1).any())
 
 
-def _range(values: NDArray[np.generic], what: str) -> tuple[float, float]:
+def _range(values: NDArray[Any], what: str) -> tuple[float, float]:
     low, high = np.inf, -np.inf
     for block in _blocks(values):
         if values.dtype.kind == "f" and not np.isfinite(block).all():
@@ -55,6 +56,6 @@ def _range(values: NDArray[np.generic], what: str) -> tuple[float, float]:
     return low, high
 
 
-def _blocks(values: NDArray[np.generic]) -> Iterator[NDArray[np.generic]]:
+def _blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
     rows = max(1, BLOCK * len(values) // values.size)
     return (values[start : start + rows] for start in range(0, len(values), rows))

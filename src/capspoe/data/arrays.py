@@ -115,11 +115,8 @@ def _read_npz_pixels(path: Path, members: tuple[str, ...]) -> NDArray[np.uint8]:
 
 
 def _map_npy(path: Path) -> NDArray[Any]:
-    try:
-        with path.open("rb") as file:
-            header = _header(file, path.stat().st_size, str(path))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    with path.open("rb") as file:
+        header = _header(file, path.stat().st_size, str(path))
     order: Any = "F" if header.fortran else "C"
     array = np.memmap(path, header.dtype, mode="r", offset=header.bytes, shape=header.shape, order=order)
     return _as_images(array, str(path))
@@ -145,15 +142,15 @@ def _header(stream: IO[bytes], size: int, what: str) -> Header:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, EOFError, TypeError, SyntaxError) as error:
+    except Exception as error:  # the header is a Python literal: it can be wrong in a dozen ways
         raise DataError(f"{what}: not an array that NumPy saved, or damaged; pickles are not read") from error
     if dtype.hasobject:
         raise DataError(f"{what}: holds Python objects, which could run code when read; save plain numbers")
     promised, there = prod(shape) * dtype.itemsize, size - stream.tell()
     if promised != there:
         raise DataError(f"{what}: its header promises {promised} bytes but {there} follow it")
-    if promised == 0:
-        raise DataError(f"{what}: the array of shape {shape} is empty")
+    if promised == 0 or not shape:
+        raise DataError(f"{what}: the array of shape {shape} holds no images or labels")
     return Header(shape, fortran, dtype, stream.tell())
 
 

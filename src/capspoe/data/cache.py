@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from capspoe.errors import DataError
 
 Report = Callable[[str], None]
@@ -41,6 +39,8 @@ def sha256(path: Path) -> str:
 @contextmanager
 def locked(folder: Path, report: Report) -> Iterator[None]:
     """Holds a data set's lock; the operating system frees it when its holder dies."""
+    from filelock import FileLock, Timeout  # here, because most uses of the cache only read it
+
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
@@ -97,6 +97,11 @@ def need_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise _full(folder, f"{needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free")
+
+
+def is_disk_trouble(error: OSError) -> bool:
+    """Whether the disk is full or closed to us, so that another source would not help."""
+    return error.errno in FULL + CLOSED
 
 
 @contextmanager

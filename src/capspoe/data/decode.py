@@ -39,7 +39,7 @@ FORMATS = (  # without EPS and WMF on purpose: reading them starts another progr
     *("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "TGA", "JPEG2000", "ICO"),
     *("PCX", "SGI", "DDS", "QOI", "PSD"),
 )
-GREY_MODES = frozenset(["1", "L", "LA", "La", "F", "I", "I;16", "I;16B", "I;16L", "I;16N"])
+GREY_MODES = frozenset(["1", "L", "LA", "F", "I", "I;16", "I;16B", "I;16L", "I;16N"])
 SWAPPED = (5, 6, 7, 8)  # EXIF orientations that lie on their side
 ORIENTATION = 0x0112
 
@@ -117,7 +117,7 @@ def _is_colour(picture: Image.Image) -> bool:
 
 def _flat(picture: Image.Image) -> Image.Image:
     """In mode L or RGB: transparency over white, 16 bits to 8, everything else by Pillow."""
-    if picture.mode in GREY_MODES - {"1", "L", "LA", "La"}:
+    if picture.mode in GREY_MODES - {"1", "L", "LA"}:
         return Image.fromarray(_eight_bits(picture))
     grey = not _is_colour(picture)
     if picture.has_transparency_data:

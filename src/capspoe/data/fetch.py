@@ -5,7 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from capspoe.data.cache import Report, install, locked, need_space, set_aside, sha256, staging
+from capspoe.data.cache import (
+    Report,
+    install,
+    is_disk_trouble,
+    locked,
+    need_space,
+    set_aside,
+    sha256,
+    staging,
+)
 from capspoe.data.catalog import CanonicalFile, Entry, info
 from capspoe.data.sources import SourceOfFiles
 from capspoe.errors import DataError
@@ -65,7 +74,7 @@ def _fetch_missing(entry: Entry, report: Report) -> None:
     """Tries the sources in order, with the lock held: another process may have been here meanwhile."""
     for status in _bad_files(entry):
         if status.status != MISSING:
-            report(f"{entry.name}: {status.name} has a {status.status}; set aside as {status.name}.bad")
+            report(f"{entry.name}: {status.name} has a {status.status}; kept as {status.name}.bad")
             set_aside(status.path, entry.folder)
     reasons: list[str] = []
     for source in entry.sources:
@@ -86,24 +95,31 @@ def _fetch_missing(entry: Entry, report: Report) -> None:
     report(f"{entry.name}: complete and checked in {entry.folder}")
 
 
-def _attempt(entry: Entry, source: SourceOfFiles, wanted: Mapping[str, CanonicalFile]) -> str | None:
-    """One source: whatever it brings with the right checksum is installed; the reason if that is not all."""
+def _attempt(entry: Entry, source: SourceOfFiles, wanted: Mapping[str, CanonicalFile]) -> str:
+    """One source: whatever it brings with the right checksum is installed; the reason why not, or nothing."""
     needed = sum(file.bytes for file in wanted.values()) + entry.download_mb * 1_000_000
     with staging(entry.folder) as stage:
         need_space(stage, needed)
-        failure = None
+        failure = ""
         try:
             source.fetch({name: file.bytes for name, file in wanted.items()}, stage)
         except DataError as error:
             failure = str(error)
-        for name, file in wanted.items():
-            status = _status(file, stage)
+        except OSError as error:
+            if is_disk_trouble(error):
+                raise
+            failure = str(error)
+        found = [_status(file, stage) for file in wanted.values()]
+        for status in found:
             if status.status == OK:
-                install(stage / name, entry.folder / name)
-            elif status.status != MISSING and failure is None:
-                set_aside(stage / name, entry.folder)
-                failure = f"{name} has a {status.status}; set aside as {name}.bad"
-    return failure
+                install(status.path, entry.folder / status.name)
+        # A file that the source did not finish is no evidence; one that it did, with other bytes, is kept.
+        wrong = (
+            [] if failure else [status for status in found if status.status in (WRONG_SIZE, WRONG_CHECKSUM)]
+        )
+        for status in wrong:
+            set_aside(status.path, entry.folder)
+    return failure or ", ".join(f"{status.name} has a {status.status}, kept as *.bad" for status in wrong)
 
 
 def _bad_files(entry: Entry) -> list[FileStatus]:
@@ -118,7 +134,7 @@ def _status(file: CanonicalFile, folder: Path) -> FileStatus:
         else:
             found = sha256(path)
             status = OK if found == file.sha256 else WRONG_CHECKSUM
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         status = MISSING
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error

@@ -1,6 +1,7 @@
 """The image files under a folder, in an order that is the same everywhere, kept in a few dozen bytes each."""
 
 import os
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ class Listing:
     """Relative paths with `/` between their parts, as one run of bytes: a million of them is some 30 MB."""
 
     def __init__(self, paths: Iterator[bytes]) -> None:
-        text, ends = bytearray(), [0]
+        text, ends = bytearray(), array("q", [0])
         for path in paths:
             text += path
             ends.append(len(text))

@@ -12,7 +12,7 @@ from capspoe.data.folder import FolderSource, open_folder
 from capspoe.data.images import Images, check_split
 from capspoe.data.prepare import Prepare
 from capspoe.data.source import Failure, Source, describe
-from capspoe.errors import InputError
+from capspoe.errors import DataError, InputError
 
 Size = int | tuple[int, int] | None
 
@@ -72,18 +72,20 @@ def _open(name_or_path: str | os.PathLike[str], split: str, prepare: Prepare, of
         fetch(name_or_path, offline)
         return open_builtin(info(name_or_path), split, prepare)
     path = Path(name_or_path).expanduser()
-    if path.is_dir():
-        return open_folder(path, split, prepare)
-    if not path.exists():
+    if not os.fspath(name_or_path) or not path.exists():
         names = ", ".join(ENTRIES)
         raise InputError(
             f"{str(name_or_path)!r} is no data set ({names}) and no file or folder here"
             f"{did_you_mean(str(name_or_path))}"
         )
     readers = {".npy": open_npy, ".npz": open_npz}
-    if path.suffix.lower() not in readers:
+    reader = open_folder if path.is_dir() else readers.get(path.suffix.lower())
+    if reader is None:
         raise InputError(f"{path}: give a folder of images, an .npy or an .npz")
-    return readers[path.suffix.lower()](path, split, prepare)
+    try:
+        return reader(path, split, prepare)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _warn(failures: list[Failure], count: int) -> None:

@@ -4,14 +4,12 @@ A source puts the wanted canonical files into a folder or raises DataError with 
 their bytes, which the checksums do.
 """
 
-import http.client
+import errno
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +81,11 @@ class Package:
 
 def download(url: str, target: Path, most: int) -> None:
     """One file over the network, with a short timeout, a bound on its size and a bar on a terminal."""
+    import http.client  # here, because most uses of the package never download
+    import ssl
+    import urllib.error
+    import urllib.request
+
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, target.open("xb") as file:
             length = answer.headers.get("Content-Length", "")
@@ -99,7 +102,7 @@ def download(url: str, target: Path, most: int) -> None:
         raise DataError(f"it answers {error.code} {error.reason} for {target.name}") from error
     except urllib.error.URLError as error:
         raise DataError(f"it cannot be reached ({error.reason})") from error
-    except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
+    except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
         raise DataError(f"the connection broke ({error or type(error).__name__})") from error
     if total is not None and got != total:
         raise DataError(f"the connection broke ({got} of {total} bytes of {target.name})")
@@ -163,7 +166,11 @@ def _run(command: list[str], work: Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise DataError(f"no result within {CLIENT_TIMEOUT} seconds") from error
+    except OSError as error:
+        raise DataError(f"{command[0]} cannot be started ({error.strerror})") from error
     if done.returncode:
+        if "No space left" in done.stderr or "ENOSPC" in done.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         telling = [line for line in lines if line.lower().startswith(("e:", "err", "npm err"))] or lines
         raise DataError(telling[-1][:200] if telling else f"it failed with exit code {done.returncode}")

@@ -5,8 +5,8 @@
 """
 
 from capspoe.data.cache import cache_dir
-from capspoe.data.catalog import CanonicalFile, Entry, catalog, info
-from capspoe.data.fetch import FileStatus, Verification, fetch, verify
+from capspoe.data.chain import FileStatus, Verification, fetch, verify
+from capspoe.data.entries import CanonicalFile, Entry, catalog, info
 from capspoe.data.images import Images
 from capspoe.data.opening import load, open_source
 from capspoe.data.source import Failure, Source

@@ -104,11 +104,13 @@ def _npz_labels(
 
 
 def _read_npz_pixels(path: Path, members: tuple[str, ...]) -> NDArray[np.uint8]:
-    parts = []
-    for member in members:
-        what = f"{path}, array {member!r}"
-        array = _as_images(_read_npz(path, member), what)
-        parts.append(as_bytes(array, scale_of(array, what)))
+    named = {member: f"{path}, array {member!r}" for member in members}
+    arrays = {member: _as_images(_read_npz(path, member), what) for member, what in named.items()}
+    scales = {member: scale_of(array, named[member]) for member, array in arrays.items()}
+    # Floats of a test part that happen to be dark are still on the scale of the train part.
+    floats = [member for member, array in arrays.items() if array.dtype.kind == "f"]
+    scales |= dict.fromkeys(floats, min((scales[member] for member in floats), default=1))
+    parts = [as_bytes(array, scales[member]) for member, array in arrays.items()]
     if len({part.shape[1:] for part in parts}) > 1:
         raise DataError(f"{path}: train images are {parts[0].shape[1:]}, test images {parts[1].shape[1:]}")
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

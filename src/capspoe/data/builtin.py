@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from capspoe.data.catalog import Entry
 from capspoe.data.cifar import RECORD, decode_cifar
+from capspoe.data.entries import Entry
 from capspoe.data.idx import open_idx
 from capspoe.data.images import hash_positions
 from capspoe.data.prepare import Prepare

@@ -59,7 +59,10 @@ def probe(path: Path) -> Probe:
     """Height, width and colour of an image, from its head where the format allows it."""
     with _opened(path) as picture:
         width, height = picture.size
-        if _orientation(picture) in SWAPPED:
+        # From some version on, Pillow turns the size of a TIFF itself: there, only the pixels tell.
+        if _orientation(picture) in SWAPPED and picture.format == "TIFF":
+            width, height = ImageOps.exif_transpose(picture).size
+        elif _orientation(picture) in SWAPPED:
             width, height = height, width
         return Probe((height, width), _is_colour(picture))
 
@@ -67,6 +70,9 @@ def probe(path: Path) -> Probe:
 def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
     """The first image of a file as (H, W, C); `prepare` has a size and a colour."""
     with _opened(path) as picture:
+        if picture.format == "PNG":
+            with _opened(path) as same:
+                same.verify()  # decoding alone passes over pixels whose checksum is wrong
         if prepare.size:
             # A JPEG far larger than needed is decoded at a fraction of its size, at least twice the target.
             picture.draft(None, (2 * max(prepare.size),) * 2)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.builtin import open_builtin
-from capspoe.data.catalog import ENTRIES, did_you_mean, info
-from capspoe.data.fetch import fetch
+from capspoe.data.chain import fetch
+from capspoe.data.entries import ENTRIES, did_you_mean, info
 from capspoe.data.folder import FolderSource, open_folder
 from capspoe.data.images import Images, check_split
 from capspoe.data.prepare import Prepare

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from capspoe.data.archives import bounded, copy, gunzip, read_deb, read_tar, read_zip
+from capspoe.data.archives import bounded, copy, damage_in, gunzip, read_deb, read_tar, read_zip
 from capspoe.data.cifar import CHANNELS, SIDE, encode_cifar
 from capspoe.data.idx import encode_idx
 from capspoe.errors import DataError
@@ -94,7 +94,8 @@ def unpack_cifar_pngs(archive: Path, wanted: Mapping[str, int], folder: Path) ->
 
 def _csv_rows(stream: IO[bytes], what: str) -> Iterator[NDArray[np.uint8]]:
     """The rows after the heading, a block at a time, so that the whole text is never held."""
-    stream.readline()
+    with damage_in(what):
+        stream.readline(CSV_MOST)
     rest = b""
     for chunk in bounded(stream, CSV_MOST, what):
         text, newline, rest = (rest + chunk).rpartition(b"\n")

@@ -15,7 +15,7 @@ from capspoe.data.cache import (
     sha256,
     staging,
 )
-from capspoe.data.catalog import CanonicalFile, Entry, info
+from capspoe.data.entries import CanonicalFile, Entry, info
 from capspoe.data.sources import SourceOfFiles
 from capspoe.errors import DataError
 

@@ -187,6 +187,16 @@ def test_subfolders_are_classes(tmp_path):
     assert open_source(tmp_path, "all").labels is None
 
 
+def test_labels_follow_the_sorted_names_even_where_paths_sort_otherwise(tmp_path):
+    """`a-b/` comes before `a/` among paths, but `a` before `a-b` among names."""
+    for name in ("a", "a-b"):
+        save(tmp_path / name / "0.png")
+    source = open_source(tmp_path, "all")
+    assert [source.name(k) for k in range(2)] == ["a-b/0.png", "a/0.png"]
+    assert source.classes == ("a", "a-b")
+    assert source.labels.tolist() == [1, 0]
+
+
 def test_own_train_and_test_are_kept_with_common_labels(tmp_path):
     save(tmp_path / "train" / "cat" / "0.png", "L", (20, 20))
     save(tmp_path / "train" / "dog" / "0.png", "L", (20, 20))

@@ -68,7 +68,7 @@ def open_folder(root: Path, split: str, prepare: Prepare) -> FolderSource:
     """A folder's own `train` and `test` where it has both; else a split by the hash of the relative path."""
     root = root.absolute()
     listing = list_images(root)
-    parts = {part: _under(listing, part) for part in ("train", "test")}
+    parts = {part: _under(root, listing, part) for part in ("train", "test")}
     if all(len(rows) for rows in parts.values()):
         parts["all"] = np.sort(np.concatenate(list(parts.values())))
         used, rows, depth = parts["all"], parts[split], 1
@@ -81,7 +81,9 @@ def open_folder(root: Path, split: str, prepare: Prepare) -> FolderSource:
     return FolderSource(root, listing, rows, labels, classes, _decided(root, listing, used, prepare))
 
 
-def _under(listing: Listing, part: str) -> NDArray[np.int64]:
+def _under(root: Path, listing: Listing, part: str) -> NDArray[np.int64]:
+    if not (root / part).is_dir():
+        return np.empty(0, np.int64)
     prefix = part.encode() + b"/"
     return np.array([row for row, path in enumerate(listing) if path.startswith(prefix)], np.int64)
 
@@ -90,15 +92,16 @@ def _classes(
     listing: Listing, used: NDArray[np.int64], rows: NDArray[np.int64], depth: int
 ) -> tuple[tuple[str, ...] | None, NDArray[np.int64] | None]:
     """Names and labels from the sub-folder that each image is in; none if any image is in no sub-folder."""
-    names = set()
-    for row in used:
+    met: dict[bytes, int] = {}  # each name with the number of names met before it
+    number_met = np.zeros(len(listing), np.int64)
+    for row in used.tolist():
         folders = listing[row].split(b"/", depth + 1)
         if len(folders) < depth + 2:
             return None, None
-        names.add(folders[depth])
-    number = {name: k for k, name in enumerate(sorted(names))}
-    labels = (number[listing[row].split(b"/", depth + 1)[depth]] for row in rows)
-    return tuple(os.fsdecode(name) for name in number), np.fromiter(labels, np.int64, len(rows))
+        number_met[row] = met.setdefault(folders[depth], len(met))
+    names = sorted(met)
+    label = np.argsort([met[name] for name in names]).astype(np.int64)
+    return tuple(os.fsdecode(name) for name in names), label[number_met[rows]]
 
 
 def _decided(root: Path, listing: Listing, used: NDArray[np.int64], prepare: Prepare) -> Prepare:

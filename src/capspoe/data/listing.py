@@ -3,12 +3,13 @@
 import os
 from array import array
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-
-import numpy as np
 
 from capspoe.data.decode import EXTENSIONS
 from capspoe.errors import DataError
+
+ENDINGS = frozenset(extension.encode() for extension in EXTENSIONS)
 
 
 class Listing:
@@ -19,13 +20,13 @@ class Listing:
         for path in paths:
             text += path
             ends.append(len(text))
-        self._text, self._ends = bytes(text), np.array(ends, np.int64)
+        self._text, self._ends = bytes(text), ends
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def __iter__(self) -> Iterator[bytes]:
-        return (self[index] for index in range(len(self)))
+        return (self._text[start:end] for start, end in pairwise(self._ends))
 
     def __getitem__(self, index: int) -> bytes:
         if not 0 <= index < len(self):
@@ -81,4 +82,4 @@ def _entries(
 
 
 def _is_image(name: bytes) -> bool:
-    return os.path.splitext(os.fsdecode(name))[1].lower() in EXTENSIONS
+    return name[name.rfind(b".") :].lower() in ENDINGS

@@ -61,8 +61,9 @@ def open_source(
     """
     source = _open(name_or_path, split, Prepare.of(size, crop, colour), offline)
     if isinstance(source, FolderSource) and skip_bad and (failures := source.failures(workers)):
+        readable = source.without(failures)
         _warn(failures, len(source))
-        return source.without(failures)
+        return readable
     return source
 
 

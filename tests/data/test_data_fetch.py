@@ -16,6 +16,7 @@ from toyset import FILES, WEB
 from capspoe.data import cache as cache_module
 from capspoe.data import cache_dir, catalog, fetch, info, load, sources, verify
 from capspoe.data.entries import ENTRIES
+from capspoe.data.progress import download_bar
 from capspoe.data.sources import APT, NPM, PIP, Package
 from capspoe.data.unpack import unpack_gz
 from capspoe.errors import DataError, InputError
@@ -323,6 +324,15 @@ def test_default_report_goes_to_stderr(toy, serve, capsys):
     assert said.out == ""
     assert "toy: asking site 0 for 2 files" in said.err
     assert "complete and checked" in said.err
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_only_there(capsys, monkeypatch):
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        for total in (2_000_000, None):
+            with download_bar("a-file", total) as advance:
+                advance(1_000_000)
+        assert ("a-file" in capsys.readouterr().err) == terminal
 
 
 def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):

@@ -14,7 +14,8 @@ def download_bar(label: str, total: int | None) -> Iterator[Callable[[int], None
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    amount = [DownloadColumn()] if total else []
+    columns = (TextColumn("{task.description}"), BarColumn(), *amount, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda count: progress.advance(task, count)

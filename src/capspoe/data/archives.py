@@ -1,0 +1,144 @@
+"""Archives read member by member: nothing is unpacked by the archive's own paths, and sizes are bounded."""
+
+import gzip
+import lzma
+import subprocess
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Protocol
+
+from capspoe.errors import DataError
+
+CHUNK = 1 << 20
+MOST_MEMBERS = 10_000
+DAMAGE = (
+    gzip.BadGzipFile,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    RuntimeError,  # a zip member that is encrypted, or compressed in a way that zipfile does not know
+)
+
+
+class Readable(Protocol):
+    """Anything that gives bytes when asked for so many."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_zip(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Each wanted member of a zip file (a wheel is one) as (name, stream); `wanted` gives its most bytes."""
+    with damage_in(archive), zipfile.ZipFile(archive) as zipped:
+        _check_names((info.filename for info in zipped.infolist()), archive)
+        there = {info.filename: info for info in zipped.infolist()}
+        _check_all_there(wanted, there, archive)
+        for name, most in wanted.items():
+            _check_size(name, there[name].file_size, most, archive)
+            with zipped.open(there[name]) as stream:
+                yield name, stream
+
+
+def read_tar(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Each wanted member of a tar file, compressed or not, in the archive's order, as (name, stream)."""
+    with damage_in(archive), archive.open("rb") as file:
+        yield from _tar_members(file, "r|*", wanted, archive)
+
+
+def read_deb(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Each wanted file of a Debian package; dpkg-deb only decompresses, so no script of the package runs."""
+    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
+    with (
+        damage_in(archive),
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield from _tar_members(process.stdout, "r|", wanted, archive)
+        finally:
+            process.kill()
+
+
+def copy(source: Readable, target: Path, most: int, what: str) -> None:
+    """Copies a stream into a new file, stopping with an error after `most` bytes."""
+    with target.open("xb") as file:
+        for chunk in bounded(source, most, what):
+            file.write(chunk)
+
+
+def gunzip(source: IO[bytes], target: Path, most: int, what: str) -> None:
+    """Decompresses a gzip stream into a new file of at most `most` bytes: a bomb fills no disk."""
+    with gzip.GzipFile(fileobj=source) as stream:
+        copy(stream, target, most, what)
+
+
+def bounded(source: Readable, most: int, what: str) -> Iterator[bytes]:
+    """The chunks of a stream that must not exceed `most` bytes."""
+    left = most
+    while True:
+        with damage_in(what):
+            chunk = source.read(min(CHUNK, left + 1))
+        if not chunk:
+            return
+        left -= len(chunk)
+        if left < 0:
+            raise DataError(f"{what}: holds more than the {most} bytes it should")
+        yield chunk
+
+
+@contextmanager
+def damage_in(what: Path | str) -> Iterator[None]:
+    """Turns what the decompressors raise on damaged bytes into one clear error."""
+    name = what.name if isinstance(what, Path) else what
+    try:
+        yield
+    except EOFError as error:
+        raise DataError(f"{name}: the compressed file is cut short") from error
+    except DAMAGE as error:
+        raise DataError(f"{name}: the compressed file is damaged ({error})") from error
+
+
+def _tar_members(
+    file: IO[bytes], mode: str, wanted: Mapping[str, int], archive: Path
+) -> Iterator[tuple[str, IO[bytes]]]:
+    found: set[str] = set()
+    with tarfile.open(fileobj=file, mode=mode) as tarred:  # type: ignore[call-overload]
+        for count, member in enumerate(tarred):
+            if count >= MOST_MEMBERS:
+                raise DataError(f"{archive.name}: has more than {MOST_MEMBERS} members; not unpacked")
+            _check_names([member.name], archive)
+            name = member.name.removeprefix("./")
+            if name not in wanted or name in found:
+                continue
+            if not member.isreg():
+                raise DataError(f"{archive.name}: member {name} is not an ordinary file; not unpacked")
+            _check_size(name, member.size, wanted[name], archive)
+            stream = tarred.extractfile(member)
+            assert stream is not None
+            found.add(name)
+            yield name, stream
+            if len(found) == len(wanted):
+                return
+    _check_all_there(wanted, found, archive)
+
+
+def _check_names(names: Iterable[str], archive: Path) -> None:
+    for name in names:
+        posix, windows = PurePosixPath(name), PureWindowsPath(name)
+        if posix.is_absolute() or windows.drive or windows.root or ".." in windows.parts:
+            raise DataError(f"{archive.name}: member {name!r} points outside the archive; not unpacked")
+
+
+def _check_size(name: str, size: int, most: int, archive: Path) -> None:
+    if size > most:
+        raise DataError(f"{archive.name}: member {name} has {size} bytes, more than the {most} it should")
+
+
+def _check_all_there(wanted: Iterable[str], there: Iterable[str], archive: Path) -> None:
+    missing = sorted(set(wanted) - set(there))
+    if missing:
+        raise DataError(f"{archive.name}: has no member {missing[0]}")

@@ -1,0 +1,60 @@
+"""A function mapped over inputs in worker processes: results in order, a bounded number ahead."""
+
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import Any, TypeVar
+
+from capspoe.errors import DataError, InputError
+
+Input = TypeVar("Input")
+Output = TypeVar("Output")
+AHEAD = 2  # results prepared per worker
+
+_task: Callable[[Any], Any]
+
+
+def map_in_order(task: Callable[[Input], Output], inputs: Iterable[Input], workers: int) -> Iterator[Output]:
+    """`map(task, inputs)` with that many processes; the task is sent to each once, then only inputs are.
+
+    Workers start from a fresh interpreter: forking a process that runs PyTorch's threads can hang.
+    """
+    if workers < 0:
+        raise InputError(f"workers is {workers}; it is 0, for none, or more")
+    return _in_processes(task, inputs, workers) if workers else map(task, inputs)
+
+
+def _in_processes(task: Callable[[Input], Output], inputs: Iterable[Input], workers: int) -> Iterator[Output]:
+    remaining = iter(inputs)
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(task,))
+    try:
+        pending: deque[Future[Output]] = deque(
+            pool.submit(_run, item) for item in islice(remaining, AHEAD * workers)
+        )
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(pool.submit(_run, item) for item in islice(remaining, 1))
+            yield result
+    except BrokenProcessPool as error:
+        raise DataError(
+            "a worker process ended unexpectedly (out of memory, or a script without "
+            "`if __name__ == '__main__':`); use fewer workers, or workers=0"
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _start(task: Callable[[Any], Any]) -> None:
+    global _task
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends the workers
+    _task = task
+
+
+def _run(item: Any) -> Any:
+    return _task(item)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup test lint clean
+.PHONY: setup demo test lint clean
 
 setup: $(VENV)/.installed
 
@@ -12,6 +12,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	  || { echo "make: python venv is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+demo: setup
+	$(BIN)/capspoe train mnist --out runs/demo
 
 lint: setup
 	$(BIN)/ruff check .

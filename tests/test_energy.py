@@ -137,6 +137,16 @@ def test_forward_is_routing_with_the_papers_matrices(gate, neurons, bias, normal
     torch.testing.assert_close(layer.W[1, 2], layer.w_JNMI[1, :, :, 2] * (3 if normalize == "lower" else 2))
 
 
+def test_reverse_is_reverse_routing_with_the_papers_matrices(gate, neurons, bias):
+    from capspoe.routing import reverse_route
+
+    layer = tiny_layer(gate, neurons, bias, upper=(3, 2), iterations=4, sharpness=2.0)
+    h = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
+    expected = reverse_route(h, layer.W, 4, "cosine", 2.0).c
+    torch.testing.assert_close(layer.reverse(h), expected)
+    assert expected.std() > 0.01
+
+
 def test_balance_moves_the_gate_toward_equal_use(gate, neurons, bias):
     layer = tiny_layer(gate, neurons, bias)
     before = layer.d.clone()

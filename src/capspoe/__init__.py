@@ -7,12 +7,14 @@ __version__ = "0.1.0"
 
 # Names are imported when first used, so that `capspoe --help` does not wait for PyTorch.
 _HOME = {
+    "CapsulePoE": "capspoe.model",
     "CapsuleLayer": "capspoe.capsules",
     "ConvAutoencoder": "capspoe.autoencoder",
     "Routing": "capspoe.routing",
     "reverse_route": "capspoe.routing",
     "route": "capspoe.routing",
     "squash": "capspoe.routing",
+    "train": "capspoe.training",
 }
 __all__ = sorted(_HOME)
 

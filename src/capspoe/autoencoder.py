@@ -61,7 +61,7 @@ class ConvAutoencoder(nn.Module):
         kernel = kernel_for(height, width)
         middle = (height - kernel + 1, width - kernel + 1)
         h, w = ((side - kernel) // 2 + 1 for side in middle)
-        spare = tuple(side - ((s - 1) * 2 + kernel) for side, s in zip(middle, (h, w), strict=True))
+        spare = (middle[0] - ((h - 1) * 2 + kernel), middle[1] - ((w - 1) * 2 + kernel))
         self.image, self.channels, self.kernel = image, channels, kernel
         self.code_shape = (channels, h, w)
         self.dropout, self.code_noise = dropout, code_noise
@@ -92,7 +92,7 @@ class ConvAutoencoder(nn.Module):
         """Lower capsules to images."""
         return torch.sigmoid(self.image_logits(from_capsules(x, self.code_shape)))
 
-    def loss(self, images: Float[Tensor, "B C H W"], noise: Noise) -> Float[Tensor, "B"]:
+    def loss(self, images: Float[Tensor, "B C H W"], noise: Noise) -> Float[Tensor, " B"]:
         """Cross-entropy of each image's pixels given its noisy code, averaged over the pixels."""
         logits = self.code_logits(images)
         if self.code_noise:

@@ -190,8 +190,8 @@ class CapsuleLayer(nn.Module):
         x: Float[Tensor, "B I M"],
         h: Float[Tensor, "B J N"],
         c: Float[Tensor, "B J I"] | None,
-        on: Int[Tensor, "B"] | None = None,
-    ) -> Float[Tensor, "B"]:
+        on: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, " B"]:
         """E(x, h) for fixed c (Eq. 9). With the gate, `on` names the capsule that is on; h is 0 elsewhere."""
         energy = -(self.preactivation(x, c) * h).sum((1, 2)) - (self.a * x).sum((1, 2))
         if self.neurons == "gaussian":
@@ -209,14 +209,14 @@ class CapsuleLayer(nn.Module):
         """
         return F.softplus(z).sum(-1) if self.neurons == "binary" else z.square().sum(-1) / 2
 
-    def free_energy(self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, "B"]:
+    def free_energy(self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, " B"]:
         """-log P(x) - log Z for fixed c: the marginal of Eq. 13, whose product runs over j and n."""
         evidence_BJ = self.evidence(self.preactivation(x, c))
         total = evidence_BJ.sum(-1) if self.gate == "none" else torch.logsumexp(evidence_BJ + self.d, -1)
         return -total - (self.a * x).sum((1, 2))
 
     @torch.no_grad()
-    def balance(self, use: Float[Tensor, "J"], rate: float) -> None:
+    def balance(self, use: Float[Tensor, " J"], rate: float) -> None:
         """Move the gate's bias toward equal use of the capsules: d_j += q (1 - J use_j)."""
         self.d.add_(rate * (1 - self.upper[0] * use))
         self.d.sub_(self.d.mean())

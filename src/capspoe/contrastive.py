@@ -27,7 +27,7 @@ class Phase(NamedTuple):
 
     x: Float[Tensor, "B I M"]
     mean: Float[Tensor, "B J N"]  # of h, zero for capsules that are off
-    on: Int[Tensor, "B"] | None  # None without the gate
+    on: Int[Tensor, " B"] | None  # None without the gate
     on_probability: Float[Tensor, "B J"]
 
 
@@ -37,14 +37,14 @@ class Gradients(NamedTuple):
     w_JNMI: Float[Tensor, "J N M I"]
     a: Float[Tensor, "I M"]
     b: Float[Tensor, "J N"]
-    d: Float[Tensor, "J"]
+    d: Float[Tensor, " J"]
 
 
 class Info(NamedTuple):
     """What a step saw."""
 
     reconstruction: Float[Tensor, ""]  # mean squared difference of the data and the chain's end
-    use: Float[Tensor, "J"]  # mean P(on) of each capsule
+    use: Float[Tensor, " J"]  # mean P(on) of each capsule
     confidence: Float[Tensor, ""]  # mean of the largest P(on)
     routing_entropy: Float[Tensor, ""]  # of c over the axis of its softmax; 1 is uniform
 
@@ -56,7 +56,7 @@ def hidden_phase(
     noise: Noise,
     stream: int,
     temperature: float = 1.0,
-    on: Int[Tensor, "B"] | None = None,
+    on: Int[Tensor, " B"] | None = None,
 ) -> Phase:
     """The hidden side of x. With the gate one capsule is drawn, or `on` is kept."""
     mean = layer.hidden_given_visible(z)
@@ -68,7 +68,7 @@ def hidden_phase(
     return Phase(x, switched_on(mean, on), on, probability)
 
 
-def switched_on(h: Float[Tensor, "B J N"], on: Int[Tensor, "B"] | None) -> Float[Tensor, "B J N"]:
+def switched_on(h: Float[Tensor, "B J N"], on: Int[Tensor, " B"] | None) -> Float[Tensor, "B J N"]:
     """h with every capsule but `on` set to 0."""
     if on is None:
         return h

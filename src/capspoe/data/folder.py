@@ -23,6 +23,8 @@ PAPER_SIZE = (28, 28)
 class FolderSource(Source):
     """The images at some rows of a listing; `prepare` has a size and a colour."""
 
+    decodes = True
+
     def __init__(
         self,
         root: Path,

@@ -37,6 +37,7 @@ class Source(ABC):
     labels: NDArray[np.int64] | None
     classes: tuple[str, ...] | None
     skipped: tuple[Failure, ...] = ()
+    decodes: bool = False  # reading means decoding files, so that worker processes help
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -68,6 +69,10 @@ class Source(ABC):
             raise InputError(f"batch_size is {batch_size}; it is at least 1")
         chosen = self._checked(np.arange(len(self)) if order is None else order)
         return self._batches(_chunks(chosen, batch_size), workers)
+
+    def first(self, count: int) -> "Source":
+        """The first `count` images, or all if there are not as many."""
+        return self if count >= len(self) else Selection(self, np.arange(count))
 
     def images(self, workers: int = 0) -> Images:
         """Everything, decoded into memory."""
@@ -174,6 +179,21 @@ class ArraySource(Source):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._array = self._opener()
+
+
+class Selection(Source):
+    """Some images of another source."""
+
+    def __init__(self, source: Source, rows: NDArray[np.int64]) -> None:
+        self._source, self._rows = source, rows
+        self.shape, self.classes, self.decodes = source.shape, source.classes, source.decodes
+        self.labels = None if source.labels is None else source.labels[rows]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], list[Failure]]:
+        return self._source.read(self._rows[indices])
 
 
 def describe(failures: Sequence[Failure], count: int) -> str:

@@ -142,7 +142,7 @@ def negative_winner(
     mu: Float[Tensor, "I M"],
     x: Float[Tensor, "B I M"],
     mean_BN: Float[Tensor, "B N"],
-    on: Int[Tensor, "B"],
+    on: Int[Tensor, " B"],
     c: Float[Tensor, "B J I"] | None,
     fan: int,
     binary: bool,

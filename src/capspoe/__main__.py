@@ -1,0 +1,5 @@
+"""`python -m capspoe` is the `capspoe` command."""
+
+from capspoe.cli import main
+
+main()

@@ -1,0 +1,37 @@
+"""What the capsules say of a whole set of images, written to a file."""
+
+from pathlib import Path
+
+import numpy as np
+
+from capspoe import data
+from capspoe.model import CapsulePoE, Encoded
+from capspoe.npz import npz_writer
+
+
+def open_for(model: CapsulePoE, images: str | None, split: str) -> data.Source:
+    """Images as the network takes them: its own data, or others brought to its size and colours."""
+    c = model.config.data
+    height, width, colours = model.image
+    size = c.size if images is None else None if c.crop else (height, width)
+    return data.open_source(
+        images or c.data,
+        split,
+        size=size,
+        crop=c.crop and (height, width),
+        colour={1: "grey", 3: "rgb"}.get(colours),
+        skip_bad=c.skip_bad,
+    )
+
+
+def write_encoded(run: Path, path: Path, images: str | None = None, split: str = "test") -> None:
+    """on (n, J), hidden (n, J, N) and labels (n,) where there are any, as an .npz."""
+    model = CapsulePoE.load(run)
+    source = open_for(model, images, split)
+    parts = [model.encode(pixels) for pixels in source.batches(1024)]
+    encoded = Encoded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    with npz_writer(path) as file:
+        file.add("on", encoded.on)
+        file.add("hidden", encoded.hidden)
+        if source.labels is not None:
+            file.add("labels", source.labels)

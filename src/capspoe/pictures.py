@@ -1,0 +1,31 @@
+"""Images put together into one picture file."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from capspoe.checkpoint import write_atomically
+
+
+def tile(images: np.ndarray, gap: int = 2, scale: int = 1, background: float = 1.0) -> np.ndarray:
+    """(rows, columns, H, W, C) in [0, 1] to one picture, uint8 (height, width, C)."""
+    rows, columns, height, width, colours = images.shape
+    canvas = np.full(
+        (rows * (height + gap) - gap, columns * (width + gap) - gap, colours), background, np.float32
+    )
+    for r in range(rows):
+        for c in range(columns):
+            y, x = r * (height + gap), c * (width + gap)
+            canvas[y : y + height, x : x + width] = images[r, c]
+    picture = (np.clip(canvas, 0, 1) * 255 + 0.5).astype(np.uint8)
+    return picture.repeat(scale, 0).repeat(scale, 1)
+
+
+def write_picture(picture: np.ndarray, path: Path) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture).save(
+        buffer, "PNG", optimize=True
+    )
+    write_atomically(path, buffer.getvalue())

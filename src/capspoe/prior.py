@@ -1,0 +1,92 @@
+"""What the sixteen numbers of a capsule look like: the distribution that its own images induce."""
+
+import warnings
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from torch import Tensor, nn
+
+from capspoe.noise import Noise
+
+_ENOUGH = 5  # images per dimension and component below which a mixture has fewer components
+
+
+class CapsulePrior(nn.Module):
+    """For each capsule a mixture of Gaussians over its pre-activations z, and one Gaussian that whitens them.
+
+    use (J,)                          share of the images for which the capsule is on
+    weight (J, K), mean (J, K, N)     the mixture
+    factor (J, K, N, N)               z = mean + factor e has the component's covariance for standard normal e
+    centre (J, N), axes (J, N, N)     mean and principal axes of all the capsule's z: column k of axes is the
+                                      k-th axis, one standard deviation long, longest first
+    """
+
+    use: Tensor
+    weight: Tensor
+    mean: Tensor
+    factor: Tensor
+    centre: Tensor
+    axes: Tensor
+
+    def __init__(self, capsules: int, neurons: int, components: int = 8) -> None:
+        super().__init__()
+        J, N, K = capsules, neurons, components
+        eye = torch.eye(N)
+        self.register_buffer("use", torch.full((J,), 1 / J))
+        self.register_buffer("weight", torch.full((J, K), 1 / K))
+        self.register_buffer("mean", torch.zeros(J, K, N))
+        self.register_buffer("factor", eye.expand(J, K, N, N).clone())
+        self.register_buffer("centre", torch.zeros(J, N))
+        self.register_buffer("axes", eye.expand(J, N, N).clone())
+
+    def fit(self, capsule: int, z: np.ndarray, seed: int = 0, components: int | None = None) -> None:
+        """Fit capsule's prior to the pre-activations (n, N) of its images. Without images it stays standard.
+
+        `components` asks for fewer Gaussians than there is room for.
+        """
+        n, N = z.shape
+        if n == 0:
+            return
+        z = np.asarray(z, np.float64)
+        covariance = np.cov(z.T, bias=True).reshape(N, N) if n > 1 else np.zeros((N, N))
+        values, vectors = np.linalg.eigh(covariance)
+        order = np.argsort(values)[::-1]
+        largest = np.abs(vectors).argmax(0)
+        vectors = vectors * np.sign(
+            vectors[largest, np.arange(N)]
+        )  # so that an axis has one direction, not two
+        scale = np.sqrt(np.clip(values[order], 0, None))
+        self._store("centre", capsule, z.mean(0))
+        self._store("axes", capsule, vectors[:, order] * scale)
+        K = int(np.clip(n // (_ENOUGH * N), 1, components or self.weight.shape[1]))
+        ridge = 1e-3 * max(values.mean(), 1e-6)
+        mixture = GaussianMixture(K, reg_covar=ridge, random_state=seed % 2**32, max_iter=100, tol=1e-2)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", ConvergenceWarning
+            )  # the best iterate is good enough to draw from
+            mixture.fit(z if n > 1 else np.repeat(z, 2, 0))
+        spare = self.weight.shape[1] - K
+        self._store("weight", capsule, np.pad(mixture.weights_, (0, spare)))
+        self._store("mean", capsule, np.pad(mixture.means_, ((0, spare), (0, 0))))
+        factors = np.linalg.cholesky(mixture.covariances_)
+        self._store("factor", capsule, np.pad(factors, ((0, spare), (0, 0), (0, 0))))
+
+    def _store(self, name: str, capsule: int, value: np.ndarray) -> None:
+        buffer = getattr(self, name)
+        buffer[capsule] = torch.as_tensor(value, dtype=buffer.dtype)
+
+    def sample(self, capsule: Int[Tensor, " B"], noise: Noise) -> Float[Tensor, "B N"]:
+        """z of the given capsules, from their mixtures."""
+        component = noise.choose(101, self.weight[capsule])
+        e_BN = noise.normal(102, self.mean.shape[-1])
+        return self.mean[capsule, component] + torch.einsum(
+            "bnk,bk->bn", self.factor[capsule, component], e_BN
+        )
+
+    def from_white(self, capsule: Int[Tensor, " B"], white: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+        """z from numbers that have zero mean and unit variance over the capsule's images."""
+        return self.centre[capsule] + torch.einsum("bnk,bk->bn", self.axes[capsule], white)

@@ -1,0 +1,267 @@
+"""The two stages of training, one visible loop each: the autoencoder, then the capsules on its code."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from capspoe import checkpoint, contrastive, data
+from capspoe.capsules import CapsuleLayer
+from capspoe.checkpoint import State
+from capspoe.codes import code_batch
+from capspoe.errors import DivergedError
+from capspoe.figures import write_grid
+from capspoe.journal import Journal
+from capspoe.model import CapsulePoE, centre_crop
+from capspoe.noise import Noise
+
+PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
+
+
+def steps_in_order(
+    count: int, batch: int, seed: int, stage: int, first: int, last: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(step, indices) for the steps first to last - 1; each epoch goes through the images in an order of its own."""
+    per_epoch = -(-count // batch)
+    step = first
+    while step < last:
+        order = np.random.default_rng([seed % 2**64, stage, step // per_epoch]).permutation(count)
+        for start in range((step % per_epoch) * batch, count, batch):
+            if step == last:
+                return
+            yield step, order[start : start + batch]
+            step += 1
+
+
+def image_steps(
+    source: data.Source, batch: int, seed: int, first: int, last: int
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The steps of stage 1 with their pixels, decoded ahead."""
+    per_epoch = -(-len(source) // batch)
+    for begin in range(first - first % per_epoch, last, per_epoch):
+        end = min(begin + per_epoch, last)
+        steps = list(steps_in_order(len(source), batch, seed, 1, max(first, begin), end))
+        order = np.concatenate([index for _, index in steps])
+        pixels = source.batches(batch, order, decoders(source))
+        for (step, index), decoded in zip(steps, pixels, strict=True):
+            yield step, index, decoded
+
+
+def decoders(source: data.Source) -> int:
+    """Worker processes that decode files; what is in memory needs none."""
+    return 0 if not source.decodes or len(source) < 2000 else min(4, os.cpu_count() or 1)
+
+
+def cropped(pixels: np.ndarray, crop: int | None, noise: Noise | None) -> np.ndarray:
+    """Cut out crop x crop pixels, at a random place for each image, or from the centre without noise."""
+    if crop is None or (pixels.shape[1] <= crop and pixels.shape[2] <= crop):
+        return pixels
+    if noise is None:
+        return centre_crop(pixels, crop)
+    spare = np.maximum(np.array(pixels.shape[1:3]) - crop, 0)
+    corner = (noise.uniform(10, 2).numpy() * (spare + 1)).astype(int)
+    return np.stack([p[y : y + crop, x : x + crop] for p, (y, x) in zip(pixels, corner, strict=True)])
+
+
+def as_input(pixels: np.ndarray, device: torch.device) -> Tensor:
+    """uint8 (B, H, W, C) to float (B, C, H, W) in [0, 1], laid out channels last as it already is."""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2).float().div_(255)
+
+
+def train_autoencoder(
+    model: CapsulePoE,
+    source: data.Source,
+    folder: Path,
+    journal: Journal,
+    state: State,
+    stored: dict[str, Tensor],
+) -> None:
+    """Stage 1: the autoencoder learns to paint an image from its noisy code."""
+    c, t = model.config.autoencoder, model.config.training
+    network = model.autoencoder
+    optimizer = autoencoder_optimizer(model)
+    restore_optimizer(optimizer, stored)
+    steps = c.autoencoder_epochs * -(-len(source) // t.batch)
+    with journal.stage("autoencoder", "1 autoencoder", steps, state.step):
+        for step, index, pixels in image_steps(source, t.batch, t.seed, state.step, steps):
+            noise = Noise(t.seed, step, torch.from_numpy(index).to(model.device))
+            x = as_input(cropped(pixels, model.config.data.crop, noise), model.device)
+            for group in optimizer.param_groups:
+                group["lr"] = c.autoencoder_lr * autoencoder_schedule(step / steps)
+            loss = network.loss(x, noise).mean()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            values = {"loss": loss.item(), "gradient_norm": norm.item()}
+            journal.step(step + 1, len(index), values, show=("loss",))
+            if journal.save_due():
+                weights, rest = model.state_dict(), optimizer_tensors(optimizer)
+                checkpoint.save(folder, journal.state("autoencoder", step + 1), weights, rest)
+                journal.saved()
+
+
+def autoencoder_schedule(done: float) -> float:
+    """A short rise, then a fall along a half cosine."""
+    return min(1.0, done / 0.05 + 0.05) * (0.5 + 0.5 * float(np.cos(np.pi * done)))
+
+
+def autoencoder_optimizer(model: CapsulePoE) -> torch.optim.Optimizer:
+    c, t = model.config.autoencoder, model.config.training
+    parameters = list(model.autoencoder.parameters())
+    if c.optimizer == "adam":
+        return torch.optim.Adam(parameters, c.autoencoder_lr, weight_decay=c.autoencoder_l2)
+    return torch.optim.SGD(parameters, c.autoencoder_lr, t.momentum, weight_decay=c.autoencoder_l2)
+
+
+def train_capsules(
+    model: CapsulePoE,
+    depth: int,
+    codes: np.ndarray,
+    folder: Path,
+    journal: Journal,
+    state: State,
+    stored: dict[str, Tensor],
+) -> None:
+    """Stage 2: route with the weights fixed, then update them with the routing fixed (section 3 of the paper)."""
+    t, layer = model.config.training, model.stack[depth]
+    top = depth == len(model.layers) - 1
+    if state.step == 0:
+        layer.start_from(mean_input(model, depth, codes))
+    optimizer = capsule_optimizer(model, layer)
+    restore_optimizer(optimizer, stored)
+    per_epoch = -(-len(codes) // t.batch)
+    steps = t.epochs * per_epoch
+    lr = t.lr * (10 if not top and model.top.neurons == "gaussian" else 1)  # the layers below are binary
+    gain = float(np.sqrt(layer.upper[0])) if layer.gate == "winner" else 1.0  # each sees 1 / J of the images
+    title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
+    with journal.stage(f"capsules-{depth}", title, steps, state.step):
+        for step, index in steps_in_order(len(codes), t.batch, t.seed, 2 + depth, state.step, steps):
+            noise = Noise(t.seed, step, torch.from_numpy(index).to(model.device))
+            with torch.no_grad():
+                x = model.lift(code_batch(codes, index, model.device), depth)
+            temperature = gate_temperature(step / steps, t.temperature, t.anneal)
+            gradient, info = contrastive.step(layer, x, noise, k=t.cd, temperature=temperature)
+            for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):
+                parameter.grad = -gain * ascent if parameter.requires_grad else None
+            for group in optimizer.param_groups:
+                group["lr"] = lr * (1 - step / steps)
+            optimizer.step()
+            if layer.gate == "winner":
+                layer.balance(info.use, t.balance)
+            values = capsule_values(layer, gradient, info, x, temperature)
+            watch(layer, values, step + 1)
+            journal.step(step + 1, len(index), values, show=("reconstruction", "confidence"))
+            if top and (step + 1) % per_epoch == 0 and (step + 1) // per_epoch in (1, t.epochs // 2):
+                fit_prior(model, codes[: 8 * PRIOR_IMAGES], components=1)
+                write_grid(model, folder / "samples.png")
+            if journal.save_due():
+                weights, rest = model.state_dict(), optimizer_tensors(optimizer)
+                checkpoint.save(folder, journal.state(f"capsules-{depth}", step + 1), weights, rest)
+                journal.saved()
+
+
+def gate_temperature(done: float, start: float, anneal: float) -> float:
+    """From `start` to 1, by equal factors over the first `anneal` of training."""
+    return float(start ** max(0.0, 1 - done / anneal)) if anneal > 0 else 1.0
+
+
+def capsule_optimizer(model: CapsulePoE, layer: CapsuleLayer) -> torch.optim.SGD:
+    """SGD with momentum; l2 on the weights only."""
+    t = model.config.training
+    groups: list[dict[str, Any]] = [{"params": [layer.w_JNMI], "weight_decay": t.l2}]
+    if layer.bias:
+        groups.append({"params": [layer.a, layer.b]})
+    return torch.optim.SGD(groups, lr=t.lr, momentum=t.momentum)
+
+
+def capsule_values(
+    layer: CapsuleLayer,
+    gradient: contrastive.Gradients,
+    info: contrastive.Info,
+    x: Tensor,
+    temperature: float,
+) -> dict[str, Any]:
+    """What metrics.jsonl records of a step; `baseline` is the error of always guessing the mean code."""
+    return {
+        "reconstruction": info.reconstruction.item(),
+        "baseline": (x - x.mean(0)).square().mean().item(),
+        "confidence": info.confidence.item(),
+        "routing_entropy": info.routing_entropy.item(),
+        "weight_norm": layer.w_JNMI.norm().item(),
+        "gradient_norm": gradient.w_JNMI.norm().item(),
+        "temperature": temperature,
+        "use": info.use.tolist(),
+    }
+
+
+def watch(layer: CapsuleLayer, values: dict[str, Any], step: int) -> None:
+    """Stop a run that has left the range of sensible numbers, before it spoils a checkpoint."""
+    units = float(np.sqrt(layer.w_JNMI.numel()))
+    if values["weight_norm"] > 100 * units:
+        raise DivergedError(
+            f"training diverged at step {step}: the weights have grown to {values['weight_norm'] / units:.0f} on "
+            "average; lower lr and run again (the last good checkpoint is kept)"
+        )
+    if layer.gate == "winner" and layer.upper[0] > 1 and max(values["use"]) > 0.995:
+        raise DivergedError(
+            f"training collapsed at step {step}: capsule {int(np.argmax(values['use']))} takes all images; raise "
+            "balance or temperature, or lower lr, and run again (the last good checkpoint is kept)"
+        )
+
+
+def mean_input(model: CapsulePoE, depth: int, codes: np.ndarray) -> Tensor:
+    """The mean of what the layer will see, over an even choice of the images."""
+    index = np.linspace(0, len(codes) - 1, min(len(codes), 10_000)).astype(int)
+    total = torch.zeros(model.stack[depth].lower, dtype=torch.float64, device=model.device)
+    with torch.no_grad():
+        for start in range(0, len(index), 256):
+            chunk = code_batch(codes, index[start : start + 256], model.device)
+            total += model.lift(chunk, depth).double().sum(0)
+    return (total / len(index)).float()
+
+
+@torch.no_grad()
+def fit_prior(model: CapsulePoE, codes: np.ndarray, components: int | None = None) -> None:
+    """Give every capsule the distribution of the images for which it is on (all images without the gate)."""
+    layer, seed = model.top, model.config.training.seed
+    use = torch.zeros(layer.upper[0])
+    kept: list[list[np.ndarray]] = [[] for _ in range(layer.upper[0])]
+    for start in range(0, len(codes), 512):
+        index = np.arange(start, min(start + 512, len(codes)))
+        z = layer(model.lift(code_batch(codes, index, model.device))).z
+        probability = layer.on_given_visible(z).cpu()
+        use += probability.sum(0)
+        winner = probability.argmax(-1).numpy()
+        for j in range(layer.upper[0]):
+            if sum(map(len, kept[j])) < PRIOR_IMAGES:
+                rows = winner == j if layer.gate == "winner" else slice(None)
+                kept[j].append(z[:, j].cpu().numpy()[rows])
+    model.prior.use.copy_(use / use.sum())
+    for j, parts in enumerate(kept):
+        model.prior.fit(j, np.concatenate(parts)[:PRIOR_IMAGES], seed, components)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's memory as named tensors."""
+    return {
+        f"{number}.{name}": torch.as_tensor(value)
+        for number, memory in optimizer.state_dict()["state"].items()
+        for name, value in memory.items()
+        if value is not None
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse of `optimizer_tensors`."""
+    if not tensors:
+        return
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, key = name.split(".", 1)
+        state.setdefault(int(number), {})[key] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

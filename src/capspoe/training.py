@@ -1,0 +1,207 @@
+"""A run from images to a trained network: started, resumed, finished, in its folder."""
+
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from capspoe import __version__, checkpoint, data
+from capspoe.checkpoint import State
+from capspoe.codes import open_codes, write_codes
+from capspoe.config import Config, check, preset
+from capspoe.errors import InputError, RunError
+from capspoe.figures import write_grid
+from capspoe.journal import Journal
+from capspoe.model import CapsulePoE
+from capspoe.stages import as_input, cropped, decoders, fit_prior, train_autoencoder, train_capsules
+
+IN_MEMORY = 4 << 30  # decoded images up to so many bytes are kept in memory
+FREE_TO_CHANGE = ("threads", "checkpoint_seconds", "tensorboard")  # settings that do not change the result
+
+
+def train(
+    images: str | os.PathLike[str] = "mnist",
+    out: str | os.PathLike[str] | None = None,
+    preset_name: str = "small",
+    literal: bool = False,
+    config: Config | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+    **changes: Any,
+) -> CapsulePoE:
+    """Train on a data set or a path, as `capspoe train` does, and give the trained network.
+
+    `changes` are settings by name (epochs=4, seed=1). An unfinished run in `out` with the same settings is
+    carried on; `resume` carries it on with the settings that it has.
+    """
+    if config is None:
+        config = preset(preset_name, str(images), literal, changes.get("neurons")).replace(**changes)
+    check(config)
+    folder = Path(out) if out is not None else default_folder(config, preset_name, literal)
+    if config.training.threads:
+        torch.set_num_threads(config.training.threads)
+    if resume or (folder / "config.json").exists():
+        config = settings_to_resume(folder, config, resume)
+    source = open_images(config)
+    with checkpoint.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with checkpoint.locked(folder):
+        return _train_locked(folder, config, source, quiet)
+
+
+def command(config: Config, folder: Path, resume: bool) -> None:
+    """What `capspoe train` does: train, then say where to look."""
+    done_before = finished(folder)
+    model = train(out=folder, config=config, resume=resume)
+    state = checkpoint.newest(folder).state
+    print(f"{folder} was finished already" if done_before else f"trained in {state.seconds / 60:.1f} minutes")
+    rows, columns = 4, model.top.upper[0]
+    print(f"  samples   {folder / 'samples.png'}  ({rows} images of each of the {columns} capsules)")
+    print(f"  metrics   {folder / 'metrics.jsonl'}")
+    print(f"  more      capspoe sample {folder} --count 100 --out samples.npz")
+
+
+def finished(folder: Path) -> bool:
+    """Whether the run in the folder came to its end."""
+    return bool(checkpoint.numbered(folder)) and checkpoint.newest(folder).state.stage == "done"
+
+
+def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
+    name = Path(config.data.data).name or "images"
+    parts = [name, *([preset_name] if preset_name != "small" else []), *(["literal"] if literal else [])]
+    return Path("runs") / "-".join(parts)
+
+
+def settings_to_resume(folder: Path, wanted: Config, resume: bool) -> Config:
+    """The stored settings of a run that is to be carried on; refuse to mix two different runs."""
+    stored = checkpoint.open_run(folder).config
+    free = {name: getattr(wanted.training, name) for name in FREE_TO_CHANGE}
+    if resume:
+        return stored.replace(**free)
+    ours, theirs = dataclasses.asdict(wanted), dataclasses.asdict(stored.replace(**free))
+    different = [
+        f"{name} {theirs[part][name]!r} -> {value!r}"
+        for part, values in ours.items()
+        for name, value in values.items()
+        if theirs[part][name] != value
+    ]
+    if different:
+        raise RunError(
+            f"{folder} holds a run with other settings ({', '.join(different)}); "
+            "choose another --out, or --resume to carry on with its own"
+        )
+    return stored.replace(**free)
+
+
+def _train_locked(folder: Path, config: Config, source: data.Source, quiet: bool) -> CapsulePoE:
+    height, width, colours = source.shape
+    crop = config.data.crop
+    image = (min(crop or height, height), min(crop or width, width), colours)
+    if not (folder / "config.json").exists():
+        checkpoint.create(folder, config, image)
+        environment = {**describe_machine(), "images": len(source), "seed": config.training.seed}
+        checkpoint.write_atomically(folder / "environment.json", json.dumps(environment, indent=2).encode())
+    checkpoint.clean(folder)
+    model = CapsulePoE(config, image)
+    saved = checkpoint.newest(folder) if checkpoint.numbered(folder) else None
+    state, optimizer = State("autoencoder", 0), {}
+    if saved:
+        model.load_weights(saved.weights)
+        state, optimizer = saved.state, saved.optimizer
+    journal = Journal(folder, state, config.training.checkpoint_seconds, quiet)
+    try:
+        for problem in saved.damaged if saved else []:
+            journal.say(f"warning: {problem}; carrying on from the checkpoint before it")
+        if config.training.tensorboard:
+            journal.listeners.append(tensorboard_listener(folder))
+        with journal.stopping_on_signals():
+            if state.stage == "autoencoder":
+                train_autoencoder(model, source, folder, journal, state, optimizer)
+                state, optimizer = State("capsules-0", 0), {}
+                checkpoint.save(folder, journal.state("capsules-0", 0), model.state_dict(), {})
+            codes = None if state.stage == "done" else prepared_codes(model, source, folder, journal)
+            while codes is not None and state.stage.startswith("capsules-"):
+                depth = int(state.stage.removeprefix("capsules-"))
+                train_capsules(model, depth, codes, folder, journal, state, optimizer)
+                following = f"capsules-{depth + 1}" if depth + 1 < len(model.layers) else "prior"
+                state, optimizer = State(following, 0), {}
+                checkpoint.save(folder, journal.state(following, 0), model.state_dict(), {})
+            if codes is not None:
+                journal.say("fitting the prior of every capsule")
+                fit_prior(model, codes)
+                write_grid(model, folder / "samples.png")
+                checkpoint.save(folder, journal.state("done", 0), model.state_dict(), {})
+                del codes
+                (folder / "codes.npy").unlink(missing_ok=True)
+                (folder / "codes.json").unlink(missing_ok=True)
+    finally:
+        journal.close()
+    return model.eval()
+
+
+def open_images(config: Config) -> data.Source:
+    """The training images, decoded into memory when they fit."""
+    c = config.data
+    colour = None if c.colour == "keep" else c.colour
+    source = data.open_source(c.data, "train", size=c.size, colour=colour, skip_bad=c.skip_bad)
+    if c.limit is not None:
+        source = source.first(c.limit)
+    return source.in_memory(decoders(source)) if source.nbytes <= IN_MEMORY else source
+
+
+def prepared_codes(model: CapsulePoE, source: data.Source, folder: Path, journal: Journal) -> np.ndarray:
+    """The codes of all images, computed once and memory-mapped; computed again if the file is not whole."""
+    crop = model.config.data.crop
+    shape = (len(source), *model.autoencoder.capsules)
+    codes = open_codes(folder, shape)
+    if codes is None:
+        journal.say("encoding the images")
+
+        def encoded() -> Iterator[np.ndarray]:
+            with torch.no_grad():
+                for pixels in source.batches(512, workers=decoders(source)):
+                    x = as_input(cropped(pixels, crop, None), model.device)
+                    yield model.autoencoder.encode(x).cpu().numpy()
+
+        write_codes(folder, shape, encoded())
+        codes = open_codes(folder, shape)
+        if codes is None:
+            raise RunError(f"{folder / 'codes.npy'} was written but cannot be read back; check the disk")
+    return codes
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions and hardware, for whoever wants to repeat the run."""
+    return {
+        "capspoe": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def tensorboard_listener(folder: Path) -> Callable[[dict[str, Any]], None]:
+    """Write each line of metrics.jsonl as TensorBoard scalars too."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("--tensorboard needs its package: pip install 'capspoe[tensorboard]'") from None
+    writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(line: dict[str, Any]) -> None:
+        for name, value in line.items():
+            if isinstance(value, float):
+                writer.add_scalar(f"{line['stage']}/{name}", value, line["step"])
+        writer.flush()
+
+    return write

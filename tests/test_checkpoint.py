@@ -1,0 +1,178 @@
+"""The run folder survives what happens to files."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from capspoe import checkpoint
+from capspoe.checkpoint import State
+from capspoe.config import Config, preset
+from capspoe.errors import RunError
+
+WEIGHTS = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}
+MEMORY = {"0.momentum_buffer": torch.ones(4)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    checkpoint.create(tmp_path / "run", preset("paper", "cifar10"), (28, 28, 3))
+    for step in (1, 2, 3):
+        state = State("autoencoder", step, 1.5, 10 * step, {"steps": 1, "images": 2, "sums": {"loss": 0.1}})
+        checkpoint.save(tmp_path / "run", state, {**WEIGHTS, "n": torch.tensor(step)}, MEMORY)
+    return tmp_path / "run"
+
+
+def test_what_is_saved_is_read(folder):
+    saved = checkpoint.newest(folder)
+    assert saved.state == State("autoencoder", 3, 1.5, 30, {"steps": 1, "images": 2, "sums": {"loss": 0.1}})
+    assert torch.equal(saved.weights["w"], WEIGHTS["w"])
+    assert saved.weights["n"] == 3
+    assert torch.equal(saved.optimizer["0.momentum_buffer"], torch.ones(4))
+    assert saved.damaged == []
+    run = checkpoint.open_run(folder)
+    assert run.config == preset("paper", "cifar10")
+    assert run.image == (28, 28, 3)
+
+
+def test_only_the_newest_two_stay_and_nothing_else(folder):
+    assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["00000002", "00000003"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.json"]
+
+
+def damage(path: Path, how: str, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "deleted":
+        path.unlink()
+    elif how == "emptied":
+        path.write_bytes(b"")
+    elif how == "truncated":
+        path.write_bytes(data[: rng.randrange(len(data))])
+    else:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied", "truncated", "flipped"])
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("seed", range(5))
+def test_damage_is_named_and_the_checkpoint_before_it_is_used(folder, how, file, seed):
+    damage(folder / "checkpoints" / "00000003" / file, how, random.Random(seed))
+    saved = checkpoint.newest(folder)
+    assert saved.weights["n"] == 2
+    assert len(saved.damaged) == 1
+    assert file in saved.damaged[0]
+
+
+def test_when_no_checkpoint_is_whole_it_says_so(folder):
+    for number in ("00000002", "00000003"):
+        damage(folder / "checkpoints" / number / "model.safetensors", "emptied", random.Random(0))
+    with pytest.raises(RunError, match="no checkpoint is whole"):
+        checkpoint.newest(folder)
+
+
+def test_no_checkpoint_yet(tmp_path):
+    checkpoint.create(tmp_path, Config(), (28, 28, 1))
+    with pytest.raises(RunError, match="has no checkpoint yet"):
+        checkpoint.newest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not valid JSON"),
+        ("[" * 100000, "not valid JSON"),
+        ("[1]", "does not say its format"),
+        ('{"format": true}', "does not say its format"),
+        ('{"format": 99}', "made by a newer capspoe .format 99"),
+        ('{"format": 1}', "image shape"),
+        ('{"format": 1, "image": [28, 28, 1]}', "'data' are not complete"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_refused(tmp_path, content, message):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(RunError, match=message):
+        checkpoint.open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("capsules", "layers", "20by16"),
+        ("capsules", "gate", "open"),
+        ("autoencoder", "channels", 12),
+        ("autoencoder", "channels", True),
+        ("training", "batch", -1),
+        ("training", "lr", "fast"),
+        ("training", "lr", float("nan")),
+        ("training", "epochs", 1e99),
+    ],
+)
+def test_every_setting_is_checked(folder, part, name, value):
+    stored = json.loads((folder / "config.json").read_text())
+    stored[part][name] = value
+    (folder / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(RunError, match=name):
+        checkpoint.open_run(folder)
+
+
+def test_a_folder_without_a_run(tmp_path):
+    with pytest.raises(RunError, match="is not a run folder"):
+        checkpoint.open_run(tmp_path / "nothing")
+
+
+def test_leftovers_of_a_killed_writer_are_removed(folder):
+    (folder / "checkpoints" / ".writing-00000004").mkdir()
+    (folder / "checkpoints" / ".writing-00000004" / "model.safetensors").write_bytes(b"half")
+    (folder / ".config.json.writing").write_bytes(b"half")
+    checkpoint.clean(folder)
+    assert sorted(p.name for p in folder.rglob(".*")) == []
+    assert checkpoint.newest(folder).weights["n"] == 3
+
+
+def test_only_one_training_at_a_time(folder):
+    first, second = checkpoint.locked(folder), checkpoint.locked(folder)
+    with first, pytest.raises(RunError, match="another training is writing"), second:
+        pass
+    with checkpoint.locked(folder):
+        held = True
+    assert held
+
+
+def test_the_lock_goes_with_the_process(folder):
+    code = (
+        "import os, sys; from pathlib import Path; from capspoe import checkpoint\n"
+        "with checkpoint.locked(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], check=False)
+    assert done.returncode == -9
+    with checkpoint.locked(folder):
+        held = True
+    assert held
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX")
+def test_a_full_disk_is_one_clear_line_and_loses_nothing(folder, monkeypatch):
+    real = os.fsync
+    calls = []
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        RunError, match=r"cannot write to .*: No space left on device; what was saved before is whole"
+    ):
+        checkpoint.save(folder, State("autoencoder", 4), WEIGHTS, MEMORY)
+    monkeypatch.undo()
+    assert checkpoint.newest(folder).weights["n"] == 3
+    checkpoint.clean(folder)
+    assert not list((folder / "checkpoints").glob(".*"))

@@ -248,6 +248,14 @@ def bomb(path, side=60_000):
     )
 
 
+@pytest.mark.parametrize("side", [11_000, 60_000])
+def test_decompression_bombs_are_refused_by_their_size(tmp_path, side):
+    """Just beyond Pillow's limit, where it only warns, and far beyond."""
+    bomb(tmp_path / "a.png", side)
+    with pytest.raises(BadImage, match="more than 89478485 pixels"):
+        decode(tmp_path / "a.png", Prepare((28, 28), None, "grey"))
+
+
 def damaged(folder):
     """Seven bad images of different kinds; the good ones are called good."""
     whole = save(folder / "good" / "whole.png", "L", (28, 28)).read_bytes()

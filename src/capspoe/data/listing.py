@@ -13,7 +13,7 @@ ENDINGS = frozenset(extension.encode() for extension in EXTENSIONS)
 
 
 class Listing:
-    """Relative paths with `/` between their parts, as one run of bytes: a million of them is some 30 MB."""
+    """Relative paths with `/` between their parts, as one run of bytes with an 8-byte end for each."""
 
     def __init__(self, paths: Iterator[bytes]) -> None:
         text, ends = bytearray(), array("q", [0])

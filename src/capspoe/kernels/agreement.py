@@ -16,11 +16,12 @@ from capspoe.kernels.threads import compiled
 from capspoe.kernels.vector import (
     GROUP,
     LANES,
+    WIDE,
     agree_group,
     agree_one,
-    combine_group,
     combine_one,
-    inverse_root,
+    combine_wide,
+    inverse_roots,
     predict_1x1,
     predict_1x4,
     predict_2x1,
@@ -30,6 +31,7 @@ from capspoe.kernels.vector import (
 IMAGES = 4  # that share one pass over the weights
 BLOCK = 8  # vectors of x for four images that stay in the L1 cache while all neurons pass
 UNBOUNDED = 60.0  # logits that may grow beyond this need the maximum subtracted
+LOG2_E = math.log2(math.e)  # logits are kept for powers of two
 SAFE_LEAST, SAFE_MOST = 1e-30, 1e30  # squared lengths within float32's range, with room to spare
 
 
@@ -126,19 +128,16 @@ def set_direction(z_N, sharpness, cosine, scale, direction_):  # type: ignore[no
     factor = 0.0
     if square > 0:
         factor = sharpness / root if cosine else scale * sharpness * root / (1 + square)
+    factor *= LOG2_E
     for n in range(len(z_N)):
         direction_[n * LANES : (n + 1) * LANES] = np.float32(z_N[n] * factor)
 
 
 @compiled
-def inverse_lengths(squares_, q0, inverse_, V):  # type: ignore[no-untyped-def]
+def inverse_lengths(squares_, q0, inverse_, extremes_, V):  # type: ignore[no-untyped-def]
     """inverse_ = 1 / |u|; False if some length is outside the range in which its square can be trusted."""
-    least, most = np.float32(SAFE_MOST), np.float32(SAFE_LEAST)
-    for i in range(q0, q0 + V * LANES):
-        least, most = min(least, squares_[i]), max(most, squares_[i])
-    for v in range(V):
-        inverse_root(squares_, q0 + v * LANES, inverse_)
-    if least >= SAFE_LEAST and most <= SAFE_MOST:
+    inverse_roots(squares_, q0, inverse_, extremes_, V)
+    if extremes_[:LANES].min() >= SAFE_LEAST and extremes_[LANES:].max() <= SAFE_MOST:
         return True
     for i in range(q0, q0 + V * LANES):
         if not SAFE_LEAST <= squares_[i] <= SAFE_MOST:
@@ -173,13 +172,20 @@ def agree(u_, u0, direction_, scale_, q0, logits_, l0, N, V):  # type: ignore[no
 
 
 @compiled
-def combine(u_, u0, weight_, q0, sums_, N, V):  # type: ignore[no-untyped-def]
-    """sums_ = sum over i of weight u."""
-    sums_[: N * LANES] = 0.0
-    v = 0
-    while v + GROUP <= V:
-        combine_group(u_, u0 + v * N * LANES, weight_, q0 + v * LANES, sums_, 0, N)
-        v += GROUP
-    while v < V:
-        combine_one(u_, u0 + v * N * LANES, weight_, q0 + v * LANES, sums_, 0, N)
-        v += 1
+def combine(u_, u0, weight_, q0, sums_, N, count):  # type: ignore[no-untyped-def]
+    """sums_ += sum over i of weight u."""
+    n = 0
+    while n + WIDE <= N:
+        combine_wide(u_, u0 + n * LANES, weight_, q0, sums_, n * LANES, N, count)
+        n += WIDE
+    while n < N:
+        combine_one(u_, u0 + n * LANES, weight_, q0, sums_, n * LANES, N, count)
+        n += 1
+
+
+@compiled
+def aligned(size):  # type: ignore[no-untyped-def]
+    """Floats that start at a cache line, so that no vector straddles two."""
+    room = np.empty(size + 16, np.float32)
+    skip = (64 - room.ctypes.data % 64) % 64 // 4
+    return room[skip : skip + size]

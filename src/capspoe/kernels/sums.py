@@ -66,7 +66,7 @@ def route_relative(
         return Routed(uniform, z, x.new_full((), fan).log().expand(batch, J if normalize == "lower" else I))
     vectors = -(-I // parts.LANES)
     groups = batch // parts.IMAGES + batch % parts.IMAGES
-    x_ = np.empty(batch * vectors * M * parts.LANES, np.float32)
+    x_ = parts.aligned(batch * vectors * M * parts.LANES)
     zero_ = np.empty((batch, vectors * parts.LANES), np.float32)
     w = array(w_JNMI)
     in_parallel(parts.pack_x, groups, array(x), x_, zero_, batch)

@@ -20,12 +20,12 @@ _lock = threading.Lock()
 def compiled(function: Callable[..., Any]) -> Any:
     """A numba function that releases the GIL, kept on disk where some folder can be written.
 
-    `contract` and `reassoc` let LLVM vectorise sums. NaN and infinity keep their meaning, so that a product
-    out of range is still noticed.
+    LLVM may fuse a product and a sum, and nothing else: reordered sums would break the rounding tricks of
+    `vector`, and NaN and infinity keep their meaning, so that a product out of range is still noticed.
     """
     options: dict[str, Any] = {
         "nogil": True,
-        "fastmath": {"contract", "reassoc", "nsz"},
+        "fastmath": {"contract"},
         "error_model": "numpy",
     }
     try:

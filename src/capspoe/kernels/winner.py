@@ -8,8 +8,9 @@ import math
 
 import numpy as np
 
+from capspoe.kernels.agreement import aligned, collect
 from capspoe.kernels.threads import compiled
-from capspoe.kernels.vector import LANES, sigmoid
+from capspoe.kernels.vector import LANES, dots_four, dots_one, sigmoid
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -60,7 +61,7 @@ def chain(  # type: ignore[no-untyped-def]
     """
     N, M, I = w_JNMI.shape[1:]
     V = (I + LANES - 1) // LANES
-    y = np.zeros(V * LANES, np.float32)
+    y, sums_ = aligned(V * LANES), aligned(N * LANES)
     r = np.ones(I, np.float32)
     for k in range(lo, hi):
         b = order[k]
@@ -69,8 +70,8 @@ def chain(  # type: ignore[no-untyped-def]
         if len(c_BJI) > 0:
             for i in range(I):
                 r[i] = fan * c_BJI[b, j, i]
-        for n in range(N):
-            z_BN[b, n] = b_JN[j, n]
+        w_flat = w_NMI.reshape(N * M * I)
+        sums_[:] = 0.0
         for m in range(M):
             y[:] = 0.0
             n = 0
@@ -95,12 +96,20 @@ def chain(  # type: ignore[no-untyped-def]
             for i in range(I):
                 x[i] = y[i] - mu_MI[m, i]
                 y[i] = r[i] * x[i]
+            n = 0
+            while n < N:
+                if n + 4 <= N:
+                    dots_four(w_flat, (n * M + m) * I, M * I, y, sums_, n * LANES, I // LANES)
+                    n += 4
+                else:
+                    dots_one(w_flat, (n * M + m) * I, M * I, y, sums_, n * LANES, I // LANES)
+                    n += 1
             for n in range(N):
-                w0 = w_NMI[n, m]
-                total = np.float32(0)
-                for i in range(I):
-                    total += w0[i] * y[i]
-                z_BN[b, n] += total
+                for i in range(I // LANES * LANES, I):
+                    sums_[n * LANES] += w_NMI[n, m, i] * y[i]
+        collect(sums_, 0, np.float32(1), z_BN[b])
+        for n in range(N):
+            z_BN[b, n] += b_JN[j, n]
 
 
 @compiled

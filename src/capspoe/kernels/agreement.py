@@ -87,9 +87,17 @@ def pack_w(w_NMI, w_):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def image_stride(N, V):  # type: ignore[no-untyped-def]
+    """Floats from one image's predictions to the next: never near a multiple of 4 KB, which the L1 cache
+    would have to hold in the same few places."""
+    return (V * N * LANES + 1023) // 1024 * 1024 + 272
+
+
+@compiled
 def predict(w_, x_, x0, images, u_, sums_, squares_, M, N, V):  # type: ignore[no-untyped-def]
     """All predictions of `images` images for one capsule, their sums over i, and squares_ += |u_ij|^2."""
     sums_[: images * N * LANES] = 0.0
+    stride = image_stride(N, V)
     for v0 in range(0, V, BLOCK):
         count = min(BLOCK, V - v0)
         x_at = x0 + v0 * M * images * LANES
@@ -99,13 +107,17 @@ def predict(w_, x_, x0, images, u_, sums_, squares_, M, N, V):  # type: ignore[n
             u_at, s_at, q_at = (v0 * N + n) * LANES, n * LANES, v0 * LANES
             if images == IMAGES:
                 if pair == 2:
-                    predict_2x4(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                    predict_2x4(
+                        w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count
+                    )
                 else:
-                    predict_1x4(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                    predict_1x4(
+                        w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count
+                    )
             elif pair == 2:
-                predict_2x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                predict_2x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count)
             else:
-                predict_1x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                predict_1x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count)
 
 
 @compiled

@@ -13,6 +13,7 @@ from capspoe.kernels.agreement import (
     careful_agreement,
     collect,
     combine,
+    image_stride,
     images_of,
     inverse_lengths,
     pack_w,
@@ -89,7 +90,8 @@ def route_lower(  # type: ignore[no-untyped-def]
     V = (I + LANES - 1) // LANES
     groups = batch // IMAGES + batch % IMAGES
     w_ = aligned(N * M * V * LANES)
-    u_ = aligned(IMAGES * V * N * LANES)
+    stride = image_stride(N, V)
+    u_ = aligned(IMAGES * stride)
     sums_ = aligned(IMAGES * N * LANES)
     one_sum_ = aligned(N * LANES)
     squares_ = aligned(IMAGES * V * LANES)
@@ -114,7 +116,7 @@ def route_lower(  # type: ignore[no-untyped-def]
         for k in range(images):
             z_N = z_BJN[first + k, j]
             collect(sums_, k * N * LANES, np.float32(scale / I), z_N)
-            u0, q0 = k * V * N * LANES, k * V * LANES
+            u0, q0 = k * stride, k * V * LANES
             trusted = inverse_lengths(squares_, q0, inverse_, extremes_, V) if cosine else True
             logits_[:I] = 0.0
             logits_[I:] = FAR_BELOW
@@ -157,7 +159,7 @@ def route_upper(  # type: ignore[no-untyped-def]
     batch, J, I = c_BJI.shape
     N = z_BJN.shape[2]
     V = (I + LANES - 1) // LANES
-    one = V * N * LANES  # the predictions of one image for one capsule
+    one = image_stride(N, V)  # the predictions of one image for one capsule
     u_ = aligned(J * IMAGES * one).reshape(J, IMAGES * one)
     sums_ = aligned(J * IMAGES * N * LANES).reshape(J, IMAGES * N * LANES)
     squares_ = np.empty((J, IMAGES * V * LANES), np.float32)

@@ -125,7 +125,8 @@ def _predict(neurons: int, images: int) -> Any:
 
     Each load of W serves all the images, each load of x all the neurons; the sums over m stay in registers.
     On the way out, also what costs another pass otherwise: sum_i u_ij, and |u_ij|^2.
-    w [vector][m][neuron], x [vector][m][image], u [image][vector][N]; sums [image][N], squares [image][V]
+    w [vector][m][neuron], x [vector][m][image], u [image][vector][N], images `image_u`
+    floats apart; sums [image][N], squares [image][V]
     """
 
     def predict(
@@ -143,13 +144,13 @@ def _predict(neurons: int, images: int) -> Any:
         M: Any,
         N: Any,
         V: Any,
+        image_u: Any,
         count: Any,
     ) -> None:
         b = lanes.builder
         w, x, u = lanes.at(w, w0), lanes.at(x, x0), lanes.at(u, u0)
         sums, squares = lanes.at(sums, s0), lanes.at(squares, q0)
         eight = ir.Constant(ir.IntType(64), LANES)
-        image_u = b.mul(b.mul(V, N), eight)
         with cgutils.for_range(b, count) as v_loop:
             v = v_loop.index
             w_v = lanes.at(w, b.mul(b.mul(v, M), ir.Constant(v.type, neurons * LANES)))

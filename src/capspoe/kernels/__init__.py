@@ -8,6 +8,7 @@ from capspoe.kernels.backend import Backend, chosen, use
 from capspoe.kernels.sums import (
     Chain,
     Routed,
+    centred,
     correlation,
     negative_winner,
     preactivation,
@@ -20,6 +21,7 @@ __all__ = [
     "Backend",
     "Chain",
     "Routed",
+    "centred",
     "chosen",
     "correlation",
     "negative_winner",

@@ -36,24 +36,49 @@ SAFE_LEAST, SAFE_MOST = 1e-30, 1e30  # squared lengths within float32's range, w
 
 
 @compiled
-def pack_x(lo, hi, x_BIM, x_, zero_, batch):  # type: ignore[no-untyped-def]
+def centre(lo, hi, x_BIM, mu_IM, out_BMI):  # type: ignore[no-untyped-def]
+    """Images lo to hi less the mean code, turned so that loops run along i."""
+    I, M = mu_IM.shape
+    for b in range(lo, hi):
+        for first in range(0, I, 2 * LANES):  # a cache line of each row at a time
+            end = min(I, first + 2 * LANES)
+            for m in range(M):
+                for i in range(first, end):
+                    out_BMI[b, m, i] = x_BIM[b, i, m] - mu_IM[i, m]
+
+
+@compiled
+def pack_x(lo, hi, x_BMI, x_, zero_):  # type: ignore[no-untyped-def]
     """Groups lo to hi of four images (single ones at the end) as [vector][m][image][8].
 
     zero_ is 1 where a whole lower capsule is 0: its cosine is 0, found with no look at its length.
     """
-    I, M = x_BIM.shape[1], x_BIM.shape[2]
+    batch, M, I = x_BMI.shape
     V = (I + LANES - 1) // LANES
     for group in range(lo, hi):
         first, images = images_of(group, batch)
         for k in range(images):
-            for i in range(V * LANES):
-                at = (first * V * M + (i // LANES * M * images) + k) * LANES + i % LANES
-                zero = True
-                for m in range(M):
-                    value = x_BIM[first + k, i, m] if i < I else np.float32(0)
-                    zero = zero and value == 0
-                    x_[at + m * images * LANES] = value
-                zero_[first + k, i] = np.float32(1) if zero else np.float32(0)
+            zero = zero_[first + k]
+            zero[:] = 1.0
+            for m in range(M):
+                row = x_BMI[first + k, m]
+                for i in range(I):
+                    zero[i] = zero[i] if row[i] == 0 else np.float32(0)
+                base = (first * V * M + m * images + k) * LANES
+                for v in range(V):
+                    copy_lanes(row, v * LANES, x_, base + v * M * images * LANES)
+
+
+@compiled
+def copy_lanes(row, i, out, at):  # type: ignore[no-untyped-def]
+    """Eight numbers of a row from position i on, zeros beyond its end."""
+    here = len(row) - i
+    if here >= LANES:
+        for lane in range(LANES):
+            out[at + lane] = row[i + lane]
+    else:
+        for lane in range(LANES):
+            out[at + lane] = row[i + lane] if lane < here else np.float32(0)
 
 
 @compiled
@@ -77,13 +102,7 @@ def pack_w(w_NMI, w_):  # type: ignore[no-untyped-def]
             base = (n // 2 * 2 * V * M + m * width + (n & (width - 1))) * LANES
             for v in range(V):
                 at = base + v * M * width * LANES
-                here = min(LANES, I - v * LANES)
-                if here == LANES:
-                    for lane in range(LANES):
-                        w_[at + lane] = row[v * LANES + lane]
-                else:
-                    for lane in range(LANES):
-                        w_[at + lane] = row[v * LANES + lane] if lane < here else np.float32(0)
+                copy_lanes(row, v * LANES, w_, at)
 
 
 @compiled

@@ -84,7 +84,10 @@ def route_relative(
     common = (iterations, agreement == "cosine", float(sharpness), float(scale), array(c), array(z))
     if normalize == "lower":
         entropy = x_BMI.new_empty(batch, J)
-        in_parallel(loops.route_lower, J * groups, x_, zero_, w, *common, array(entropy))
+        pieces = J * -(-4 * torch.get_num_threads() // J)  # a border at every j: each turns its weights once
+        in_parallel(
+            loops.route_lower, J * groups, x_, zero_, w, *common, array(entropy), pieces=pieces
+        )  # fmt: skip
     else:
         entropy = x_BMI.new_empty(batch, I)
         w_JP = np.empty((J, N * M * vectors * parts.LANES), np.float32)

@@ -169,23 +169,18 @@ def step_of_winners(
     probability = layer.on_given_visible(z, temperature)
     on = noise.choose(0, probability)
     mean_BN = layer.hidden_given_visible(z[torch.arange(len(x)), on])
-    end, gradient = kernels.negative_winner(
+    w, a, b, reconstruction = kernels.winner_gradients(
         layer.w_JNMI, layer.a, layer.b, layer.mu, x_BMI, mean_BN, on,
         None if layer.iterations == 1 else c, layer.fan,
         layer.neurons == "binary", noise, k, sample_visible,
     )  # fmt: skip
-    difference = x_BMI.sub_(end.x_BMI)
-    batch = len(x)
-    b = torch.zeros_like(layer.b).index_add_(0, on, (mean_BN - end.mean_BN) / batch)
     info = Info(
-        reconstruction=torch.dot(difference.view(-1), difference.view(-1)) / difference.numel(),
+        reconstruction=reconstruction,
         use=probability.mean(0),
         confidence=probability.amax(-1).mean(),
-        routing_entropy=x.new_ones(())
-        if entropy is None or layer.fan == 1
-        else entropy.mean() / math.log(layer.fan),
+        routing_entropy=entropy.mean() / math.log(layer.fan) if layer.fan > 1 else x.new_ones(()),
     )
-    return Gradients(gradient, difference.mean(0).T, b, torch.zeros_like(layer.d)), info
+    return Gradients(w, a, b, torch.zeros_like(layer.d)), info
 
 
 def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"] | None, x: Tensor) -> Float[Tensor, ""]:

@@ -20,11 +20,13 @@ class Routed(NamedTuple):
     entropy: Float[Tensor, "B rest"]
 
 
-class Chain(NamedTuple):
-    """The end of the winners' chain: the visible state less the mean code, and the winners' hidden means."""
+class WinnerGradients(NamedTuple):
+    """Gradients of the weights, the visible and the hidden bias; and the mean of (x+ - x-)^2."""
 
-    x_BMI: Float[Tensor, "B M I"]
-    mean_BN: Float[Tensor, "B N"]
+    w_JNMI: Float[Tensor, "J N M I"]
+    a: Float[Tensor, "I M"]
+    b: Float[Tensor, "J N"]
+    reconstruction: Float[Tensor, ""]
 
 
 def centred(x: Float[Tensor, "B I M"], mu: Float[Tensor, "I M"]) -> Float[Tensor, "B M I"]:
@@ -145,7 +147,7 @@ def correlation(
     return out.view(J, N, M, I)
 
 
-def negative_winner(
+def winner_gradients(
     w_JNMI: Float[Tensor, "J N M I"],
     a: Float[Tensor, "I M"],
     b: Float[Tensor, "J N"],
@@ -159,11 +161,10 @@ def negative_winner(
     noise: Noise,
     k: int,
     sample_visible: bool,
-) -> tuple[Chain, Float[Tensor, "J N M I"]]:
-    """k steps of the chain of the capsules that are on, then the gradient of the weights.
+) -> WinnerGradients:
+    """k steps of the chain of the capsules that are on, then the gradients, as means over the batch.
 
-    x_BMI is centred; mean_BN holds the hidden means of the winners `on`. Gives the chain's end, and the mean
-    over the batch of r_ij (h+ x+ - h- x-).
+    x_BMI is centred; mean_BN holds the hidden means of the winners `on`.
     """
     from capspoe.kernels import winner
     from capspoe.kernels.threads import in_parallel
@@ -190,12 +191,17 @@ def negative_winner(
         )  # fmt: skip
         mean = torch.from_numpy(z)
         mean = torch.sigmoid(mean) if binary else mean
-    out = torch.empty_like(w_JNMI)
+    out, out_b = torch.empty_like(w_JNMI), torch.empty_like(b)
     in_parallel(
         winner.gradient, J, order, start, c_BJI, factor, array(mean_BN), array(mean), array(x_BMI),
-        array(xm_BMI), array(out),
+        array(xm_BMI), array(out), array(out_b),
     )  # fmt: skip
-    return Chain(xm_BMI, mean), out
+    change, square = x_BMI.new_empty(M, I), x_BMI.new_empty(M * I)
+    in_parallel(
+        winner.visible_change, M * I, array(x_BMI).reshape(batch, -1), array(xm_BMI).reshape(batch, -1),
+        array(change).reshape(-1), array(square),
+    )  # fmt: skip
+    return WinnerGradients(out, change.T, out_b, square.mean())
 
 
 def array(tensor: Tensor) -> np.ndarray:

@@ -6,7 +6,6 @@ import itertools
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,13 +105,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile before the threads start, and say so when it takes a while."""
+    """Compile before the threads start, and say so, once, when it takes a while."""
     if function.signatures:
         return
-    timer = threading.Timer(1.0, log.warning, ("Compiling the routing kernels, once for this machine ...",))
+    timer = threading.Timer(1.0, _say_it_takes_a_while)
     timer.daemon = True
     timer.start()
-    start = time.perf_counter()
     function.compile((numba.int64, numba.int64, *map(numba.typeof, arguments)))
     timer.cancel()
-    log.debug("%s ready in %.1f s", function.__name__, time.perf_counter() - start)
+
+
+@functools.cache
+def _say_it_takes_a_while() -> None:
+    log.warning("Compiling the kernels, once for this machine: about half a minute ...")

@@ -114,9 +114,10 @@ def chain(  # type: ignore[no-untyped-def]
 
 @compiled
 def gradient(  # type: ignore[no-untyped-def]
-    lo, hi, order, start, c_BJI, fan, hp_BN, hm_BN, xp_BMI, xm_BMI, out_JNMI
+    lo, hi, order, start, c_BJI, fan, hp_BN, hm_BN, xp_BMI, xm_BMI, out_JNMI, out_JN
 ):
-    """out_j = mean over the batch of r_ij (h+ x+ - h- x-), for capsules lo to hi and the images they won."""
+    """For capsules lo to hi and the images they won: the means over the batch of r_ij (h+ x+ - h- x-), the
+    gradient of the weights, and of h+ - h-, that of the hidden bias."""
     N, M, I = out_JNMI.shape[1:]
     batch = len(order)
     most = 0
@@ -125,6 +126,10 @@ def gradient(  # type: ignore[no-untyped-def]
     p, q = np.empty((most, I), np.float32), np.empty((most, I), np.float32)
     for j in range(lo, hi):
         images = order[start[j] : start[j + 1]]
+        out_JN[j] = 0.0
+        for b in images:
+            for n in range(N):
+                out_JN[j, n] += (hp_BN[b, n] - hm_BN[b, n]) / batch
         for m in range(M):
             for k in range(len(images)):
                 b = images[k]
@@ -148,3 +153,21 @@ def gradient(  # type: ignore[no-untyped-def]
                     h0, g0, p0, q0 = hp_BN[images[k], n], hm_BN[images[k], n], p[k], q[k]
                     for i in range(I):
                         out[i] += h0 * p0[i] - g0 * q0[i]
+
+
+@compiled
+def visible_change(lo, hi, xp_BK, xm_BK, mean_K, square_K):  # type: ignore[no-untyped-def]
+    """For the visible units lo to hi: the means over the batch of x+ - x- and of its square."""
+    batch = len(xp_BK)
+    mean, square = mean_K[lo:hi], square_K[lo:hi]
+    mean[:] = 0.0
+    square[:] = 0.0
+    for b in range(batch):
+        xp, xm = xp_BK[b, lo:hi], xm_BK[b, lo:hi]
+        for k in range(hi - lo):
+            change = xp[k] - xm[k]
+            mean[k] += change
+            square[k] += change * change
+    for k in range(hi - lo):
+        mean[k] /= batch
+        square[k] /= batch

@@ -119,15 +119,15 @@ class CapsuleLayer(nn.Module):
             c = x.new_full((), 1 / self.fan).expand(len(x), self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
         if kernels.chosen(x, self.w_JNMI, self.b):
-            routed = self.routed_by_kernels(x)
+            routed = self.routed_by_kernels(kernels.centred(x, self.mu))
             return Routing(routed.c, routed.z + self.b)
         routing = route(x - self.mu, self.W, self.iterations, self.normalize, self.agreement, self.sharpness)
         return Routing(routing.c, routing.z + self.b)
 
-    def routed_by_kernels(self, x: Float[Tensor, "B I M"]) -> kernels.Routed:
-        """c, z without bias and the entropy of c, from the CPU kernels."""
+    def routed_by_kernels(self, x_BMI: Float[Tensor, "B M I"]) -> kernels.Routed:
+        """c, z without bias and the entropy of c, from the CPU kernels; x is centred."""
         return kernels.route_relative(
-            x - self.mu,
+            x_BMI,
             self.w_JNMI,
             self.iterations,
             self.normalize,
@@ -140,9 +140,10 @@ class CapsuleLayer(nn.Module):
         self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None
     ) -> Float[Tensor, "B J N"]:
         """z_j = sum_i c_ij W_ij (x_i - mu_i) + b_j (Eq. 5) for fixed c; None stands for uniform weights."""
-        x = x - self.mu
         if kernels.chosen(x, self.w_JNMI, self.b):
-            return kernels.preactivation(x, self.w_JNMI, None if c is None else self.fan * c) + self.b
+            r = None if c is None else self.fan * c
+            return kernels.preactivation(kernels.centred(x, self.mu), self.w_JNMI, r) + self.b
+        x = x - self.mu
         if c is None:
             return torch.einsum("jnmi,bim->bjn", self.w_JNMI, x) + self.b
         return torch.einsum("bji,jnmi,bim->bjn", self.fan * c, self.w_JNMI, x) + self.b

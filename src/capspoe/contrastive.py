@@ -113,7 +113,7 @@ def gradients(
     def correlation(phase: Phase) -> Tensor:
         if kernels.chosen(phase.x, phase.mean):
             r = None if c is None else layer.fan * c
-            return kernels.correlation(phase.mean, phase.x - layer.mu, r)
+            return kernels.correlation(phase.mean, kernels.centred(phase.x, layer.mu), r)
         if c is None:
             return torch.einsum("bjn,bim->jnmi", phase.mean, phase.x - layer.mu)
         return torch.einsum("bji,bjn,bim->jnmi", layer.fan * c, phase.mean, phase.x - layer.mu)
@@ -162,32 +162,25 @@ def step_of_winners(
     sample_visible: bool,
 ) -> tuple[Gradients, Info]:
     """`step` by the CPU kernels when the winner stays: only its chain is followed, 1/J of the work."""
-    c, z, entropy = None, None, None
-    if layer.iterations == 1:
-        z = layer(x).z
-    else:
-        check_tensor("x", x, {"B": None, "I": layer.lower[0], "M": layer.lower[1]}, like=layer.w_JNMI)
-        c, z, entropy = layer.routed_by_kernels(x)
-        z = z + layer.b
+    check_tensor("x", x, {"B": None, "I": layer.lower[0], "M": layer.lower[1]}, like=layer.w_JNMI)
+    x_BMI = kernels.centred(x, layer.mu)
+    c, z, entropy = layer.routed_by_kernels(x_BMI)
+    z = z + layer.b
     probability = layer.on_given_visible(z, temperature)
     on = noise.choose(0, probability)
     mean_BN = layer.hidden_given_visible(z[torch.arange(len(x)), on])
-    end, gradient, x_BMI = kernels.negative_winner(
-        layer.w_JNMI, layer.a, layer.b, layer.mu, x, mean_BN, on, c, layer.fan,
+    w, a, b, reconstruction = kernels.winner_gradients(
+        layer.w_JNMI, layer.a, layer.b, layer.mu, x_BMI, mean_BN, on,
+        None if layer.iterations == 1 else c, layer.fan,
         layer.neurons == "binary", noise, k, sample_visible,
     )  # fmt: skip
-    difference = x_BMI.sub_(end.x_BMI)
-    batch = len(x)
-    b = torch.zeros_like(layer.b).index_add_(0, on, (mean_BN - end.mean_BN) / batch)
     info = Info(
-        reconstruction=difference.square().mean(),
+        reconstruction=reconstruction,
         use=probability.mean(0),
         confidence=probability.amax(-1).mean(),
-        routing_entropy=x.new_ones(())
-        if entropy is None or layer.fan == 1
-        else entropy.mean() / math.log(layer.fan),
+        routing_entropy=entropy.mean() / math.log(layer.fan) if layer.fan > 1 else x.new_ones(()),
     )
-    return Gradients(gradient, difference.mean(0).T, b, torch.zeros_like(layer.d)), info
+    return Gradients(w, a, b, torch.zeros_like(layer.d)), info
 
 
 def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"] | None, x: Tensor) -> Float[Tensor, ""]:

@@ -30,7 +30,9 @@ def check_tensor(name: str, value: Any, sizes: dict[str, int | None], like: Tens
         raise InputError(f"{name} must have shape ({wanted}), not {tuple(value.shape)}")
     if value.numel() == 0:
         raise InputError(f"{name} is empty: shape {tuple(value.shape)}")
-    if not torch.compiler.is_compiling() and not bool(torch.isfinite(value).all()):
+    if not torch.compiler.is_compiling() and not bool(
+        torch.isfinite(torch.stack(torch.aminmax(value.detach()))).all()
+    ):
         raise InputError(f"{name} contains NaN or infinite values")
 
 

@@ -6,26 +6,28 @@ docs/performance.md explains how they work and what they gain. numba is imported
 
 from capspoe.kernels.backend import Backend, chosen, use
 from capspoe.kernels.sums import (
-    Chain,
     Routed,
+    WinnerGradients,
+    centred,
     correlation,
-    negative_winner,
     preactivation,
     reverse,
     route,
     route_relative,
+    winner_gradients,
 )
 
 __all__ = [
     "Backend",
-    "Chain",
     "Routed",
+    "WinnerGradients",
+    "centred",
     "chosen",
     "correlation",
-    "negative_winner",
     "preactivation",
     "reverse",
     "route",
     "route_relative",
     "use",
+    "winner_gradients",
 ]

@@ -16,11 +16,12 @@ from capspoe.kernels.threads import compiled
 from capspoe.kernels.vector import (
     GROUP,
     LANES,
+    WIDE,
     agree_group,
     agree_one,
-    combine_group,
     combine_one,
-    inverse_root,
+    combine_wide,
+    inverse_roots,
     predict_1x1,
     predict_1x4,
     predict_2x1,
@@ -30,28 +31,54 @@ from capspoe.kernels.vector import (
 IMAGES = 4  # that share one pass over the weights
 BLOCK = 8  # vectors of x for four images that stay in the L1 cache while all neurons pass
 UNBOUNDED = 60.0  # logits that may grow beyond this need the maximum subtracted
+LOG2_E = math.log2(math.e)  # logits are kept for powers of two
 SAFE_LEAST, SAFE_MOST = 1e-30, 1e30  # squared lengths within float32's range, with room to spare
 
 
 @compiled
-def pack_x(lo, hi, x_BIM, x_, zero_, batch):  # type: ignore[no-untyped-def]
+def centre(lo, hi, x_BIM, mu_IM, out_BMI):  # type: ignore[no-untyped-def]
+    """Images lo to hi less the mean code, turned so that loops run along i."""
+    I, M = mu_IM.shape
+    for b in range(lo, hi):
+        for first in range(0, I, 2 * LANES):  # a cache line of each row at a time
+            end = min(I, first + 2 * LANES)
+            for m in range(M):
+                for i in range(first, end):
+                    out_BMI[b, m, i] = x_BIM[b, i, m] - mu_IM[i, m]
+
+
+@compiled
+def pack_x(lo, hi, x_BMI, x_, zero_):  # type: ignore[no-untyped-def]
     """Groups lo to hi of four images (single ones at the end) as [vector][m][image][8].
 
     zero_ is 1 where a whole lower capsule is 0: its cosine is 0, found with no look at its length.
     """
-    I, M = x_BIM.shape[1], x_BIM.shape[2]
+    batch, M, I = x_BMI.shape
     V = (I + LANES - 1) // LANES
     for group in range(lo, hi):
         first, images = images_of(group, batch)
         for k in range(images):
-            for i in range(V * LANES):
-                at = (first * V * M + (i // LANES * M * images) + k) * LANES + i % LANES
-                zero = True
-                for m in range(M):
-                    value = x_BIM[first + k, i, m] if i < I else np.float32(0)
-                    zero = zero and value == 0
-                    x_[at + m * images * LANES] = value
-                zero_[first + k, i] = np.float32(1) if zero else np.float32(0)
+            zero = zero_[first + k]
+            zero[:] = 1.0
+            for m in range(M):
+                row = x_BMI[first + k, m]
+                for i in range(I):
+                    zero[i] = zero[i] if row[i] == 0 else np.float32(0)
+                base = (first * V * M + m * images + k) * LANES
+                for v in range(V):
+                    copy_lanes(row, v * LANES, x_, base + v * M * images * LANES)
+
+
+@compiled
+def copy_lanes(row, i, out, at):  # type: ignore[no-untyped-def]
+    """Eight numbers of a row from position i on, zeros beyond its end."""
+    here = len(row) - i
+    if here >= LANES:
+        for lane in range(LANES):
+            out[at + lane] = row[i + lane]
+    else:
+        for lane in range(LANES):
+            out[at + lane] = row[i + lane] if lane < here else np.float32(0)
 
 
 @compiled
@@ -75,19 +102,21 @@ def pack_w(w_NMI, w_):  # type: ignore[no-untyped-def]
             base = (n // 2 * 2 * V * M + m * width + (n & (width - 1))) * LANES
             for v in range(V):
                 at = base + v * M * width * LANES
-                here = min(LANES, I - v * LANES)
-                if here == LANES:
-                    for lane in range(LANES):
-                        w_[at + lane] = row[v * LANES + lane]
-                else:
-                    for lane in range(LANES):
-                        w_[at + lane] = row[v * LANES + lane] if lane < here else np.float32(0)
+                copy_lanes(row, v * LANES, w_, at)
+
+
+@compiled
+def image_stride(N, V):  # type: ignore[no-untyped-def]
+    """Floats from one image's predictions to the next: never near a multiple of 4 KB, which the L1 cache
+    would have to hold in the same few places."""
+    return (V * N * LANES + 1023) // 1024 * 1024 + 272
 
 
 @compiled
 def predict(w_, x_, x0, images, u_, sums_, squares_, M, N, V):  # type: ignore[no-untyped-def]
     """All predictions of `images` images for one capsule, their sums over i, and squares_ += |u_ij|^2."""
     sums_[: images * N * LANES] = 0.0
+    stride = image_stride(N, V)
     for v0 in range(0, V, BLOCK):
         count = min(BLOCK, V - v0)
         x_at = x0 + v0 * M * images * LANES
@@ -97,13 +126,17 @@ def predict(w_, x_, x0, images, u_, sums_, squares_, M, N, V):  # type: ignore[n
             u_at, s_at, q_at = (v0 * N + n) * LANES, n * LANES, v0 * LANES
             if images == IMAGES:
                 if pair == 2:
-                    predict_2x4(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                    predict_2x4(
+                        w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count
+                    )
                 else:
-                    predict_1x4(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                    predict_1x4(
+                        w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count
+                    )
             elif pair == 2:
-                predict_2x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                predict_2x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count)
             else:
-                predict_1x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, count)
+                predict_1x1(w_, w_at, x_, x_at, u_, u_at, sums_, s_at, squares_, q_at, M, N, V, stride, count)
 
 
 @compiled
@@ -126,19 +159,16 @@ def set_direction(z_N, sharpness, cosine, scale, direction_):  # type: ignore[no
     factor = 0.0
     if square > 0:
         factor = sharpness / root if cosine else scale * sharpness * root / (1 + square)
+    factor *= LOG2_E
     for n in range(len(z_N)):
         direction_[n * LANES : (n + 1) * LANES] = np.float32(z_N[n] * factor)
 
 
 @compiled
-def inverse_lengths(squares_, q0, inverse_, V):  # type: ignore[no-untyped-def]
+def inverse_lengths(squares_, q0, inverse_, extremes_, V):  # type: ignore[no-untyped-def]
     """inverse_ = 1 / |u|; False if some length is outside the range in which its square can be trusted."""
-    least, most = np.float32(SAFE_MOST), np.float32(SAFE_LEAST)
-    for i in range(q0, q0 + V * LANES):
-        least, most = min(least, squares_[i]), max(most, squares_[i])
-    for v in range(V):
-        inverse_root(squares_, q0 + v * LANES, inverse_)
-    if least >= SAFE_LEAST and most <= SAFE_MOST:
+    inverse_roots(squares_, q0, inverse_, extremes_, V)
+    if extremes_[:LANES].min() >= SAFE_LEAST and extremes_[LANES:].max() <= SAFE_MOST:
         return True
     for i in range(q0, q0 + V * LANES):
         if not SAFE_LEAST <= squares_[i] <= SAFE_MOST:
@@ -173,13 +203,20 @@ def agree(u_, u0, direction_, scale_, q0, logits_, l0, N, V):  # type: ignore[no
 
 
 @compiled
-def combine(u_, u0, weight_, q0, sums_, N, V):  # type: ignore[no-untyped-def]
-    """sums_ = sum over i of weight u."""
-    sums_[: N * LANES] = 0.0
-    v = 0
-    while v + GROUP <= V:
-        combine_group(u_, u0 + v * N * LANES, weight_, q0 + v * LANES, sums_, 0, N)
-        v += GROUP
-    while v < V:
-        combine_one(u_, u0 + v * N * LANES, weight_, q0 + v * LANES, sums_, 0, N)
-        v += 1
+def combine(u_, u0, weight_, q0, sums_, N, count):  # type: ignore[no-untyped-def]
+    """sums_ += sum over i of weight u."""
+    n = 0
+    while n + WIDE <= N:
+        combine_wide(u_, u0 + n * LANES, weight_, q0, sums_, n * LANES, N, count)
+        n += WIDE
+    while n < N:
+        combine_one(u_, u0 + n * LANES, weight_, q0, sums_, n * LANES, N, count)
+        n += 1
+
+
+@compiled
+def aligned(size):  # type: ignore[no-untyped-def]
+    """Floats that start at a cache line, so that no vector straddles two."""
+    room = np.empty(size + 16, np.float32)
+    skip = (64 - room.ctypes.data % 64) % 64 // 4
+    return room[skip : skip + size]

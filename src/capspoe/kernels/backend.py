@@ -34,9 +34,11 @@ def use(backend: Backend) -> Iterator[None]:
 
 def chosen(*tensors: Tensor) -> bool:
     """Whether the kernels are to compute with these tensors."""
+    if torch.compiler.is_compiling():
+        return False
     backend = _backend.get() or os.environ.get("CAPSPOE_BACKEND", "auto")
     check_choice("CAPSPOE_BACKEND", backend, CHOICES)
-    if backend == "reference" or torch.compiler.is_compiling():
+    if backend == "reference":
         return False
     able = all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors) and not (
         torch.is_grad_enabled() and any(t.requires_grad for t in tensors)

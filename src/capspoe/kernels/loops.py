@@ -6,11 +6,14 @@ import numpy as np
 
 from capspoe.kernels.agreement import (
     IMAGES,
+    LOG2_E,
     UNBOUNDED,
     agree,
+    aligned,
     careful_agreement,
     collect,
     combine,
+    image_stride,
     images_of,
     inverse_lengths,
     pack_w,
@@ -23,33 +26,40 @@ from capspoe.kernels.vector import (
     LANES,
     agree_group,
     agree_one,
-    combine_group,
-    combine_one,
     exponentiate_group,
     exponentiate_one,
 )
 
+CHUNK = 24  # vectors of predictions, 12 KB for capsules of 16
 FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
 
 
 @compiled
-def one_pass(u_, u0, direction_, inverse_, q0, logits_, weight_, total_, sums_, N, V):  # type: ignore[no-untyped-def]
-    """Logits, exponentials and weighted sum together, while a group of predictions is in the L1 cache."""
+def one_pass(  # type: ignore[no-untyped-def]
+    u_, u0, direction_, inverse_, q0, logits_, weight_, total_, sums_, N, V, backward
+):
+    """Logits, exponentials and weighted sum together, while a chunk of predictions is in the L1 cache.
+
+    Every other pass runs backward: what it meets first is still there from the pass before.
+    """
     total_[:] = 0.0
-    sums_[: N * LANES] = 0.0
-    v = 0
-    while v + GROUP <= V:
-        at, u_at = v * LANES, u0 + v * N * LANES
-        agree_group(u_, u_at, direction_, inverse_, q0 + at, logits_, at, N)
-        exponentiate_group(logits_, np.float32(0), weight_, total_, at)
-        combine_group(u_, u_at, weight_, at, sums_, 0, N)
-        v += GROUP
-    while v < V:
-        at, u_at = v * LANES, u0 + v * N * LANES
-        agree_one(u_, u_at, direction_, inverse_, q0 + at, logits_, at, N)
-        exponentiate_one(logits_, np.float32(0), weight_, total_, at)
-        combine_one(u_, u_at, weight_, at, sums_, 0, N)
-        v += 1
+    sums_[:] = 0.0
+    chunks = (V + CHUNK - 1) // CHUNK
+    for chunk in range(chunks):
+        first = (chunks - 1 - chunk if backward else chunk) * CHUNK
+        end = min(V, first + CHUNK)
+        v = first
+        while v + GROUP <= end:
+            at = v * LANES
+            agree_group(u_, u0 + at * N, direction_, inverse_, q0 + at, logits_, at, N)
+            exponentiate_group(logits_, np.float32(0), weight_, total_, at)
+            v += GROUP
+        while v < end:
+            at = v * LANES
+            agree_one(u_, u0 + at * N, direction_, inverse_, q0 + at, logits_, at, N)
+            exponentiate_one(logits_, np.float32(0), weight_, total_, at)
+            v += 1
+        combine(u_, u0 + first * N * LANES, weight_, first * LANES, sums_, N, end - first)
 
 
 @compiled
@@ -66,6 +76,7 @@ def several_passes(  # type: ignore[no-untyped-def]
     total_[:] = 0.0
     for v in range(V):
         exponentiate_one(logits_, shift, weight_, total_, v * LANES)
+    sums_[:] = 0.0
     combine(u_, u0, weight_, 0, sums_, N, V)
 
 
@@ -78,18 +89,21 @@ def route_lower(  # type: ignore[no-untyped-def]
     batch = len(c_BJI)
     V = (I + LANES - 1) // LANES
     groups = batch // IMAGES + batch % IMAGES
-    w_ = np.empty(N * M * V * LANES, np.float32)
-    u_ = np.empty(IMAGES * V * N * LANES, np.float32)
-    sums_ = np.empty(IMAGES * N * LANES, np.float32)
-    one_sum_ = np.empty(N * LANES, np.float32)
-    squares_ = np.empty(IMAGES * V * LANES, np.float32)
-    inverse_ = np.ones(IMAGES * V * LANES, np.float32)
-    logits_ = np.empty(V * LANES, np.float32)
-    weight_ = np.empty(V * LANES, np.float32)
-    direction_ = np.empty(N * LANES, np.float32)
-    total_ = np.empty(2 * LANES, np.float32)
+    w_ = aligned(N * M * V * LANES)
+    stride = image_stride(N, V)
+    u_ = aligned(IMAGES * stride)
+    sums_ = aligned(IMAGES * N * LANES)
+    one_sum_ = aligned(N * LANES)
+    squares_ = aligned(IMAGES * V * LANES)
+    inverse_ = aligned(IMAGES * V * LANES)
+    inverse_[:] = 1.0
+    logits_ = aligned(V * LANES)
+    weight_ = aligned(V * LANES)
+    direction_ = aligned(N * LANES)
+    total_ = aligned(2 * LANES)
+    extremes_ = aligned(2 * LANES)
     bounded = cosine and abs(sharpness) * (iterations - 1) < UNBOUNDED
-    packed = -1
+    packed, total = -1, np.float32(0)
     for task in range(lo, hi):
         j, group = task // groups, task % groups
         if j != packed:
@@ -102,14 +116,27 @@ def route_lower(  # type: ignore[no-untyped-def]
         for k in range(images):
             z_N = z_BJN[first + k, j]
             collect(sums_, k * N * LANES, np.float32(scale / I), z_N)
-            u0, q0 = k * V * N * LANES, k * V * LANES
-            trusted = inverse_lengths(squares_, q0, inverse_, V) if cosine else True
+            u0, q0 = k * stride, k * V * LANES
+            trusted = inverse_lengths(squares_, q0, inverse_, extremes_, V) if cosine else True
             logits_[:I] = 0.0
             logits_[I:] = FAR_BELOW
-            for _ in range(iterations - 1):
+            for iteration in range(iterations - 1):
                 set_direction(z_N, sharpness, cosine, scale, direction_)
                 if bounded and trusted:
-                    one_pass(u_, u0, direction_, inverse_, q0, logits_, weight_, total_, one_sum_, N, V)
+                    one_pass(
+                        u_,
+                        u0,
+                        direction_,
+                        inverse_,
+                        q0,
+                        logits_,
+                        weight_,
+                        total_,
+                        one_sum_,
+                        N,
+                        V,
+                        iteration % 2 == 1,
+                    )
                 else:
                     several_passes(
                         u_, u0, direction_, squares_, inverse_, q0, trusted, logits_, weight_, total_,
@@ -121,7 +148,7 @@ def route_lower(  # type: ignore[no-untyped-def]
             c_I = c_BJI[first + k, j]
             for i in range(I):
                 c_I[i] = weight_[i] * inverse_total
-            entropy_BJ[first + k, j] = math.log(total) - total_[LANES:].sum() * inverse_total
+            entropy_BJ[first + k, j] = math.log(total) - total_[LANES:].sum() * inverse_total / LOG2_E
 
 
 @compiled
@@ -132,18 +159,18 @@ def route_upper(  # type: ignore[no-untyped-def]
     batch, J, I = c_BJI.shape
     N = z_BJN.shape[2]
     V = (I + LANES - 1) // LANES
-    one = V * N * LANES  # the predictions of one image for one capsule
-    u_ = np.empty((J, IMAGES * one), np.float32)
-    sums_ = np.empty((J, IMAGES * N * LANES), np.float32)
+    one = image_stride(N, V)  # the predictions of one image for one capsule
+    u_ = aligned(J * IMAGES * one).reshape(J, IMAGES * one)
+    sums_ = aligned(J * IMAGES * N * LANES).reshape(J, IMAGES * N * LANES)
     squares_ = np.empty((J, IMAGES * V * LANES), np.float32)
     inverse_ = np.ones((J, IMAGES * V * LANES), np.float32)
-    one_sum_ = np.empty(N * LANES, np.float32)
+    one_sum_ = aligned(N * LANES)
     logits_ = np.empty((J, V * LANES), np.float32)
     weight_ = np.empty((J, V * LANES), np.float32)
-    shift = np.empty(V * LANES, np.float32)
-    total = np.empty(V * LANES, np.float32)
-    direction_ = np.empty(N * LANES, np.float32)
-    unused_ = np.empty(2 * LANES, np.float32)
+    shift = aligned(V * LANES)
+    total = aligned(V * LANES)
+    direction_ = aligned(N * LANES)
+    unused_ = aligned(2 * LANES)
     trusted = np.ones(J, np.bool_)
     for group in range(lo, hi):
         first, images = images_of(group, batch)
@@ -156,7 +183,7 @@ def route_upper(  # type: ignore[no-untyped-def]
             for j in range(J):
                 collect(sums_[j], k * N * LANES, np.float32(scale / J), z_BJN[first + k, j])
                 if cosine:
-                    trusted[j] = inverse_lengths(squares_[j], q0, inverse_[j], V)
+                    trusted[j] = inverse_lengths(squares_[j], q0, inverse_[j], unused_, V)
             logits_[:] = 0.0
             for _ in range(iterations - 1):
                 shift[:] = -np.inf
@@ -178,6 +205,7 @@ def route_upper(  # type: ignore[no-untyped-def]
                 for j in range(J):
                     for i in range(V * LANES):
                         weight_[j, i] /= total[i]
+                    one_sum_[:] = 0.0
                     combine(u_[j], u0, weight_[j], 0, one_sum_, N, V)
                     collect(one_sum_, 0, np.float32(scale), z_BJN[first + k, j])
             c_BJI[first + k] = weight_[:, :I]
@@ -185,7 +213,7 @@ def route_upper(  # type: ignore[no-untyped-def]
                 mean_logit = 0.0
                 for j in range(J):
                     mean_logit += weight_[j, i] * (logits_[j, i] - shift[i])
-                entropy_BI[first + k, i] = math.log(total[i]) - mean_logit
+                entropy_BI[first + k, i] = math.log(total[i]) - mean_logit / LOG2_E
 
 
 @compiled

@@ -1,5 +1,6 @@
 """The kernels' face: PyTorch tensors in and out, nothing but float32 on the CPU."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +20,23 @@ class Routed(NamedTuple):
     entropy: Float[Tensor, "B rest"]
 
 
-class Chain(NamedTuple):
-    """The end of the winners' chain: the visible state less the mean code, and the winners' hidden means."""
+class WinnerGradients(NamedTuple):
+    """Gradients of the weights, the visible and the hidden bias; and the mean of (x+ - x-)^2."""
 
-    x_BMI: Float[Tensor, "B M I"]
-    mean_BN: Float[Tensor, "B N"]
+    w_JNMI: Float[Tensor, "J N M I"]
+    a: Float[Tensor, "I M"]
+    b: Float[Tensor, "J N"]
+    reconstruction: Float[Tensor, ""]
+
+
+def centred(x: Float[Tensor, "B I M"], mu: Float[Tensor, "I M"]) -> Float[Tensor, "B M I"]:
+    """x - mu, laid out as the other functions want it."""
+    from capspoe.kernels import agreement as parts
+    from capspoe.kernels.threads import in_parallel
+
+    out = x.new_empty(len(x), x.shape[2], x.shape[1])
+    in_parallel(parts.centre, len(x), array(x), array(mu), array(out))
+    return out
 
 
 def route(
@@ -36,13 +49,13 @@ def route(
 ) -> Routing:
     """capspoe.routing.route, without its (B, J, I, N) predictions."""
     check_routing_arguments(x, W, iterations, normalize, agreement)
-    w_JNMI = W.permute(0, 2, 3, 1).contiguous()
-    c, z, _ = route_relative(x, w_JNMI, iterations, normalize, agreement, sharpness, scale=1.0)
+    x_BMI, w_JNMI = x.transpose(1, 2).contiguous(), W.permute(0, 2, 3, 1).contiguous()
+    c, z, _ = route_relative(x_BMI, w_JNMI, iterations, normalize, agreement, sharpness, scale=1.0)
     return Routing(c, z)
 
 
 def route_relative(
-    x: Float[Tensor, "B I M"],
+    x_BMI: Float[Tensor, "B M I"],
     w_JNMI: Float[Tensor, "J N M I"],
     iterations: int,
     normalize: Normalize,
@@ -55,28 +68,30 @@ def route_relative(
     from capspoe.kernels import loops
     from capspoe.kernels.threads import in_parallel
 
-    batch, I, M = x.shape
+    batch, M, I = x_BMI.shape
     J, N = w_JNMI.shape[:2]
     if iterations == 1:
-        z = (scale / (I if normalize == "lower" else J)) * flat(x) @ w_JNMI.reshape(J * N, M * I).T
-        z = z.reshape(batch, J, N)
-        check_in_range(z)
         fan = I if normalize == "lower" else J
-        uniform = x.new_full((), 1 / fan).expand(batch, J, I)
-        return Routed(uniform, z, x.new_full((), fan).log().expand(batch, J if normalize == "lower" else I))
+        z = preactivation(x_BMI, w_JNMI, None).mul_(scale / fan)
+        check_in_range(z)
+        entropy = x_BMI.new_full((batch, J if normalize == "lower" else I), math.log(fan))
+        return Routed(x_BMI.new_full((), 1 / fan).expand(batch, J, I), z, entropy)
     vectors = -(-I // parts.LANES)
     groups = batch // parts.IMAGES + batch % parts.IMAGES
-    x_ = np.empty(batch * vectors * M * parts.LANES, np.float32)
+    x_ = parts.aligned(batch * vectors * M * parts.LANES)
     zero_ = np.empty((batch, vectors * parts.LANES), np.float32)
     w = array(w_JNMI)
-    in_parallel(parts.pack_x, groups, array(x), x_, zero_, batch)
-    c, z = x.new_empty(batch, J, I), x.new_empty(batch, J, N)
+    in_parallel(parts.pack_x, groups, array(x_BMI), x_, zero_)
+    c, z = x_BMI.new_empty(batch, J, I), x_BMI.new_empty(batch, J, N)
     common = (iterations, agreement == "cosine", float(sharpness), float(scale), array(c), array(z))
     if normalize == "lower":
-        entropy = x.new_empty(batch, J)
-        in_parallel(loops.route_lower, J * groups, x_, zero_, w, *common, array(entropy))
+        entropy = x_BMI.new_empty(batch, J)
+        pieces = J * -(-4 * torch.get_num_threads() // J)  # a border at every j: each turns its weights once
+        in_parallel(
+            loops.route_lower, J * groups, x_, zero_, w, *common, array(entropy), pieces=pieces
+        )  # fmt: skip
     else:
-        entropy = x.new_empty(batch, I)
+        entropy = x_BMI.new_empty(batch, I)
         w_JP = np.empty((J, N * M * vectors * parts.LANES), np.float32)
         in_parallel(loops.pack_all_w, J, w, w_JP)
         in_parallel(loops.route_upper, groups, x_, zero_, w_JP, *common, array(entropy), M)
@@ -88,28 +103,26 @@ def route_relative(
 
 
 def preactivation(
-    x: Float[Tensor, "B I M"], w_JNMI: Float[Tensor, "J N M I"], r: Float[Tensor, "B J I"] | None
+    x_BMI: Float[Tensor, "B M I"], w_JNMI: Float[Tensor, "J N M I"], r: Float[Tensor, "B J I"] | None
 ) -> Float[Tensor, "B J N"]:
-    """z_j = sum_i r_ij w_ij x_i."""
+    """z_j = sum_i r_ij w_ij x_i; None stands for r = 1."""
     J, N, M, I = w_JNMI.shape
-    w_JNK = w_JNMI.reshape(J, N, M * I)
+    batch, w_JNK = len(x_BMI), w_JNMI.reshape(J, N, M * I)
     if r is None:
-        return (flat(x) @ w_JNK.reshape(J * N, M * I).T).reshape(len(x), J, N)
-    x_BMI = x.transpose(1, 2).contiguous()
-    buffer, z = torch.empty_like(x_BMI), x.new_empty(len(x), J, N)
+        return (x_BMI.reshape(batch, M * I) @ w_JNK.reshape(J * N, M * I).T).view(batch, J, N)
+    buffer, z = torch.empty_like(x_BMI), x_BMI.new_empty(batch, J, N)
     for j in range(J):
         torch.mul(x_BMI, r[:, j, None, :], out=buffer)
-        z[:, j] = buffer.view(len(x), M * I) @ w_JNK[j].T
+        z[:, j] = buffer.view(batch, M * I) @ w_JNK[j].T
     return z
 
 
 def reverse(
     h: Float[Tensor, "B J N"], w_JNMI: Float[Tensor, "J N M I"], r: Float[Tensor, "B J I"] | None
 ) -> Float[Tensor, "B I M"]:
-    """sum_j r_ij w_ij^T h_j: what the upper layer says of the lower one."""
+    """sum_j r_ij w_ij^T h_j: what the upper layer says of the lower one; None stands for r = 1."""
     J, N, M, I = w_JNMI.shape
-    batch = len(h)
-    w_JNK = w_JNMI.reshape(J, N, M * I)
+    batch, w_JNK = len(h), w_JNMI.reshape(J, N, M * I)
     if r is None:
         total = (h.reshape(batch, J * N) @ w_JNK.reshape(J * N, M * I)).view(batch, M, I)
         return total.transpose(1, 2)
@@ -121,13 +134,12 @@ def reverse(
 
 
 def correlation(
-    h: Float[Tensor, "B J N"], x: Float[Tensor, "B I M"], r: Float[Tensor, "B J I"] | None
+    h: Float[Tensor, "B J N"], x_BMI: Float[Tensor, "B M I"], r: Float[Tensor, "B J I"] | None
 ) -> Float[Tensor, "J N M I"]:
-    """sum over the batch of r_ij h_j x_i^T."""
-    (batch, J, N), (I, M) = h.shape, x.shape[1:]
+    """sum over the batch of r_ij h_j x_i^T; None stands for r = 1."""
+    (batch, J, N), (M, I) = h.shape, x_BMI.shape[1:]
     if r is None:
-        return (h.reshape(batch, J * N).T @ flat(x)).view(J, N, M, I)
-    x_BMI = x.transpose(1, 2).contiguous()
+        return (h.reshape(batch, J * N).T @ x_BMI.reshape(batch, M * I)).view(J, N, M, I)
     buffer, out = torch.empty_like(x_BMI), h.new_empty(J, N, M * I)
     for j in range(J):
         torch.mul(x_BMI, r[:, j, None, :], out=buffer)
@@ -135,12 +147,12 @@ def correlation(
     return out.view(J, N, M, I)
 
 
-def negative_winner(
+def winner_gradients(
     w_JNMI: Float[Tensor, "J N M I"],
     a: Float[Tensor, "I M"],
     b: Float[Tensor, "J N"],
     mu: Float[Tensor, "I M"],
-    x: Float[Tensor, "B I M"],
+    x_BMI: Float[Tensor, "B M I"],
     mean_BN: Float[Tensor, "B N"],
     on: Int[Tensor, " B"],
     c: Float[Tensor, "B J I"] | None,
@@ -149,16 +161,15 @@ def negative_winner(
     noise: Noise,
     k: int,
     sample_visible: bool,
-) -> tuple[Chain, Float[Tensor, "J N M I"], Float[Tensor, "B M I"]]:
-    """k steps of the chain of the capsules that are on, then the gradient of the weights.
+) -> WinnerGradients:
+    """k steps of the chain of the capsules that are on, then the gradients, as means over the batch.
 
-    mean_BN holds the hidden means of the winners `on`. Gives the chain's end, the mean over the batch of
-    r_ij (h+ x+ - h- x-), and x less the mean code.
+    x_BMI is centred; mean_BN holds the hidden means of the winners `on`.
     """
     from capspoe.kernels import winner
     from capspoe.kernels.threads import in_parallel
 
-    batch, I, M = x.shape
+    batch, M, I = x_BMI.shape
     J, N = w_JNMI.shape[:2]
     w, on_B = array(w_JNMI), array(on)
     order = np.argsort(on_B, kind="stable")
@@ -167,31 +178,30 @@ def negative_winner(
     c_BJI = array(c) if c is not None else np.empty((0, J, I), np.float32)
     image = array(noise.index.to(torch.int64))
     h, z = np.empty((batch, N), np.float32), np.empty((batch, N), np.float32)
-    xm_BMI = x.new_empty(batch, M, I)
+    xm_BMI = torch.empty_like(x_BMI)
     mean, factor = mean_BN, np.float32(fan)
     for step in range(k):
         winner.sample_winner(
             array(mean), on_B, image, noise.seed, noise.step, 4 * step + 1, J, binary, h
         )  # the same streams as capspoe.contrastive.negative_phase
-        drawn = noise.uniform(4 * step + 2, I, M) if sample_visible else x.new_empty(0, I, M)
+        drawn = noise.uniform(4 * step + 2, I, M) if sample_visible else x_BMI.new_empty(0, I, M)
         in_parallel(
             winner.chain, batch, order, w, a_MI, mu_MI, array(b), on_B, h, c_BJI, factor, array(drawn),
             array(xm_BMI), z,
         )  # fmt: skip
         mean = torch.from_numpy(z)
         mean = torch.sigmoid(mean) if binary else mean
-    xp_BMI = (x - mu).transpose(1, 2).contiguous()
-    out = torch.empty_like(w_JNMI)
+    out, out_b = torch.empty_like(w_JNMI), torch.empty_like(b)
     in_parallel(
-        winner.gradient, J, order, start, c_BJI, factor, array(mean_BN), array(mean), array(xp_BMI),
-        array(xm_BMI), array(out),
+        winner.gradient, J, order, start, c_BJI, factor, array(mean_BN), array(mean), array(x_BMI),
+        array(xm_BMI), array(out), array(out_b),
     )  # fmt: skip
-    return Chain(xm_BMI, mean), out, xp_BMI
-
-
-def flat(x: Float[Tensor, "B I M"]) -> Float[Tensor, "B MI"]:
-    """(m, i) in one axis, in the order of the weights."""
-    return x.transpose(1, 2).reshape(len(x), -1)
+    change, square = x_BMI.new_empty(M, I), x_BMI.new_empty(M * I)
+    in_parallel(
+        winner.visible_change, M * I, array(x_BMI).reshape(batch, -1), array(xm_BMI).reshape(batch, -1),
+        array(change).reshape(-1), array(square),
+    )  # fmt: skip
+    return WinnerGradients(out, change.T, out_b, square.mean())
 
 
 def array(tensor: Tensor) -> np.ndarray:

@@ -1,11 +1,14 @@
 """Work split over threads, and numba functions that are compiled once and kept on disk."""
 
+import ctypes
+import functools
+import itertools
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -20,12 +23,12 @@ _lock = threading.Lock()
 def compiled(function: Callable[..., Any]) -> Any:
     """A numba function that releases the GIL, kept on disk where some folder can be written.
 
-    `contract` and `reassoc` let LLVM vectorise sums. NaN and infinity keep their meaning, so that a product
-    out of range is still noticed.
+    LLVM may fuse a product and a sum, and nothing else: reordered sums would break the rounding tricks of
+    `vector`, and NaN and infinity keep their meaning, so that a product out of range is still noticed.
     """
     options: dict[str, Any] = {
         "nogil": True,
-        "fastmath": {"contract", "reassoc", "nsz"},
+        "fastmath": {"contract"},
         "error_model": "numpy",
     }
     try:
@@ -34,24 +37,54 @@ def compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(**options)(function)
 
 
-def in_parallel(function: Any, count: int, *arguments: Any) -> None:
-    """Call function(lo, hi, *arguments) with the range of `count` cut into one piece for each thread.
+def in_parallel(function: Any, count: int, *arguments: Any, pieces: int = 0) -> None:
+    """Call function(lo, hi, *arguments) on pieces of the range of `count`, several for each thread.
 
-    A piece writes only its own results, and no sum crosses a border, so that the number of threads changes
-    nothing in the result. Threads of our own instead of numba's: several callers may run at once, a fork does
-    no harm, and torch.set_num_threads counts.
+    A piece writes only its own results, and no sum crosses a border, so that neither the number of threads
+    nor who takes which piece changes anything in the result. Threads of our own instead of numba's: several
+    callers may run at once, a fork does no harm, and torch.set_num_threads counts.
     """
     _compile_first(function, arguments)
     threads = max(1, min(torch.get_num_threads(), count))
-    borders = [count * t // threads for t in range(threads + 1)]
     if threads == 1:
         function(0, count, *arguments)
         return
+    pieces = min(count, pieces or 4 * threads)
+    borders = [count * p // pieces for p in range(pieces + 1)]
+    turn = itertools.count()
+
+    def work() -> None:
+        while (piece := next(turn)) < pieces:
+            function(borders[piece], borders[piece + 1], *arguments)
+
+    _send_openmp_to_sleep()
     pool = _threads(threads - 1)
-    rest = [pool.submit(function, borders[t], borders[t + 1], *arguments) for t in range(1, threads)]
-    function(0, borders[1], *arguments)
-    for piece in rest:
-        piece.result()
+    helpers = [pool.submit(work) for _ in range(threads - 1)]
+    work()
+    for helper in helpers:
+        helper.result()
+
+
+@functools.cache
+def _openmp() -> ctypes.CDLL | None:
+    """The GNU OpenMP library that comes with PyTorch on Linux."""
+    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))
+    try:
+        library = ctypes.CDLL(str(found[0]))
+    except (IndexError, OSError):
+        return None
+    return library if hasattr(library, "omp_pause_resource_all") else None
+
+
+def _send_openmp_to_sleep() -> None:
+    """End the threads that PyTorch's last operation left spinning, 8 ms long, on the cores we want.
+
+    They come back with its next operation, which costs it 0.1 ms. Without this a training step takes half as
+    long again (docs/performance.md).
+    """
+    library = _openmp()
+    if library is not None:
+        library.omp_pause_resource_all(1)  # omp_pause_soft
 
 
 def _threads(count: int) -> ThreadPoolExecutor:
@@ -72,13 +105,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile before the threads start, and say so when it takes a while."""
+    """Compile before the threads start, and say so, once, when it takes a while."""
     if function.signatures:
         return
-    timer = threading.Timer(1.0, log.warning, ("Compiling the routing kernels, once for this machine ...",))
+    timer = threading.Timer(1.0, _say_it_takes_a_while)
     timer.daemon = True
     timer.start()
-    start = time.perf_counter()
     function.compile((numba.int64, numba.int64, *map(numba.typeof, arguments)))
     timer.cancel()
-    log.debug("%s ready in %.1f s", function.__name__, time.perf_counter() - start)
+
+
+@functools.cache
+def _say_it_takes_a_while() -> None:
+    log.warning("Compiling the kernels, once for this machine: about half a minute ...")

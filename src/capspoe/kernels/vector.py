@@ -25,6 +25,7 @@ _INTS = ir.VectorType(_INT, LANES)
 _ROOT_FLAGS = ("arcp", "afn", "contract", "reassoc", "nsz")  # a quick estimate, then one Newton step
 
 # 2^f on [-1/2, 1/2], fitted for relative error, which is below float32's own rounding
+_ROUND = 1.5 * 2**23
 _EXP2 = (1.0, 0.69314718, 0.24022648, 0.055503324, 0.0096184378, 0.0013398877, 0.00015353321)
 
 
@@ -74,20 +75,22 @@ class _Lanes:
     def add_to(self, place: Any, a: Any, b: Any) -> None:
         self.builder.store(self.fma(a, b, self.builder.load(place)), place)
 
-    def exp(self, x: Any) -> Any:
-        """e^x: 2^k by the exponent's bits, the rest by a polynomial. Flat beyond what float32 can hold."""
-        x = self.call("maxnum", self.call("minnum", x, self.constant(88.0)), self.constant(-87.0))
-        y = self.builder.fmul(x, self.constant(math.log2(math.e)))
-        k = self.call("rint", y)
-        # x - k ln 2 in two parts, because y has lost the low bits of x
-        f = self.fma(k, self.constant(-0.693359375), x)
-        f = self.fma(k, self.constant(2.12194440e-4), f)
-        f = self.builder.fmul(f, self.constant(math.log2(math.e)))
+    def at_least(self, x: Any, least: float) -> Any:
+        bound = self.constant(least)
+        return self.builder.select(self.builder.fcmp_ordered(">", x, bound), x, bound)
+
+    def exp2(self, y: Any) -> Any:
+        """2^y for y up to 127, and no less than 2^-126: the whole part by the exponent's bits, the rest by a
+        polynomial. Adding _ROUND leaves the whole part in the low bits of the sum."""
+        b = self.builder
+        y = self.at_least(y, -126.0)
+        rounded = b.fadd(y, self.constant(_ROUND))
+        f = b.fsub(y, b.fsub(rounded, self.constant(_ROUND)))
         p = self.constant(_EXP2[-1])
         for coefficient in _EXP2[-2::-1]:
             p = self.fma(p, f, self.constant(coefficient))
-        bits = self.builder.shl(self.builder.fptosi(k, _INTS), ir.Constant(_INTS, [23] * LANES))
-        return self.builder.bitcast(self.builder.add(self.builder.bitcast(p, _INTS), bits), _VECTOR)
+        exponent = b.shl(b.bitcast(rounded, _INTS), ir.Constant(_INTS, [23] * LANES))
+        return b.bitcast(b.add(b.bitcast(p, _INTS), exponent), _VECTOR)
 
 
 def _block(emit: Callable[..., None]) -> Any:
@@ -122,7 +125,8 @@ def _predict(neurons: int, images: int) -> Any:
 
     Each load of W serves all the images, each load of x all the neurons; the sums over m stay in registers.
     On the way out, also what costs another pass otherwise: sum_i u_ij, and |u_ij|^2.
-    w [vector][m][neuron], x [vector][m][image], u [image][vector][N]; sums [image][N], squares [image][vector]
+    w [vector][m][neuron], x [vector][m][image], u [image][vector][N], images `image_u`
+    floats apart; sums [image][N], squares [image][V]
     """
 
     def predict(
@@ -140,13 +144,13 @@ def _predict(neurons: int, images: int) -> Any:
         M: Any,
         N: Any,
         V: Any,
+        image_u: Any,
         count: Any,
     ) -> None:
         b = lanes.builder
         w, x, u = lanes.at(w, w0), lanes.at(x, x0), lanes.at(u, u0)
         sums, squares = lanes.at(sums, s0), lanes.at(squares, q0)
         eight = ir.Constant(ir.IntType(64), LANES)
-        image_u = b.mul(b.mul(V, N), eight)
         with cgutils.for_range(b, count) as v_loop:
             v = v_loop.index
             w_v = lanes.at(w, b.mul(b.mul(v, M), ir.Constant(v.type, neurons * LANES)))
@@ -203,28 +207,49 @@ def _agree(group: int) -> Any:
     return _block(agree)
 
 
-def _combine(group: int) -> Any:
-    """sums [N] += weight u."""
+def _combine(neurons: int) -> Any:
+    """sums [N] += weight u, over `count` vectors, for a few neurons whose sums stay in registers."""
 
-    def combine(lanes: _Lanes, u: Any, u0: Any, weight: Any, q0: Any, sums: Any, s0: Any, N: Any) -> None:
+    def combine(
+        lanes: _Lanes, u: Any, u0: Any, weight: Any, q0: Any, sums: Any, s0: Any, N: Any, count: Any
+    ) -> None:
         b = lanes.builder
         u, weight, sums = lanes.at(u, u0), lanes.at(weight, q0), lanes.at(sums, s0)
-        weights = [lanes.load(lanes.at(weight, g * LANES)) for g in range(group)]
-        with cgutils.for_range(b, N) as loop:
-            n = b.mul(loop.index, ir.Constant(loop.index.type, LANES))
-            place = lanes.at(sums, n)
-            total = lanes.load(place)
-            for g in range(group):
-                at = b.add(n, b.mul(N, ir.Constant(N.type, g * LANES)))
-                total = lanes.fma(weights[g], lanes.load(lanes.at(u, at)), total)
-            lanes.store(total, place)
+        acc = [lanes.variable(lanes.load(lanes.at(sums, n * LANES))) for n in range(neurons)]
+        with cgutils.for_range(b, count) as loop:
+            v = b.mul(loop.index, ir.Constant(loop.index.type, LANES))
+            value, u_v = lanes.load(lanes.at(weight, v)), lanes.at(u, b.mul(v, N))
+            for n in range(neurons):
+                lanes.add_to(acc[n], value, lanes.load(lanes.at(u_v, n * LANES)))
+        for n in range(neurons):
+            lanes.store(b.load(acc[n]), lanes.at(sums, n * LANES))
 
-    combine.__name__ = f"combine_{group}"
+    combine.__name__ = f"combine_{neurons}"
     return _block(combine)
 
 
+def _dots(rows: int) -> Any:
+    """sums [row] += w x, over `count` vectors: scalar products of x with a few rows of w, `stride` apart."""
+
+    def dots(lanes: _Lanes, w: Any, w0: Any, stride: Any, x: Any, sums: Any, s0: Any, count: Any) -> None:
+        b = lanes.builder
+        sums = lanes.at(sums, s0)
+        start = [lanes.at(w, b.add(w0, b.mul(stride, ir.Constant(stride.type, k)))) for k in range(rows)]
+        acc = [lanes.variable(lanes.load(lanes.at(sums, k * LANES))) for k in range(rows)]
+        with cgutils.for_range(b, count) as loop:
+            v = b.mul(loop.index, ir.Constant(loop.index.type, LANES))
+            value = lanes.load(lanes.at(x, v))
+            for k in range(rows):
+                lanes.add_to(acc[k], value, lanes.load(lanes.at(start[k], v)))
+        for k in range(rows):
+            lanes.store(b.load(acc[k]), lanes.at(sums, k * LANES))
+
+    dots.__name__ = f"dots_{rows}"
+    return _block(dots)
+
+
 def _exponentiate(group: int) -> Any:
-    """weight = exp(logit - shift); total[0] += weight, total[1] += weight (logit - shift): the entropy."""
+    """weight = 2^(logit - shift); total[0] += weight, total[1] += weight (logit - shift): the entropy."""
 
     def exponentiate(lanes: _Lanes, logits: Any, shift: Any, weight: Any, total: Any, q0: Any) -> None:
         b = lanes.builder
@@ -233,7 +258,7 @@ def _exponentiate(group: int) -> Any:
         for g in range(group):
             at = b.add(q0, ir.Constant(q0.type, g * LANES))
             x = b.fsub(lanes.load(lanes.at(logits, at)), shifts)
-            e = lanes.exp(x)
+            e = lanes.exp2(x)
             lanes.store(e, lanes.at(weight, at))
             sums = [b.fadd(sums[0], e), lanes.fma(e, x, sums[1])]
         for k in range(2):
@@ -243,26 +268,37 @@ def _exponentiate(group: int) -> Any:
     return _block(exponentiate)
 
 
-def _inverse_root(lanes: _Lanes, x: Any, x0: Any, out: Any) -> None:
-    """out = 1 / sqrt(x)."""
+def _inverse_roots(lanes: _Lanes, x: Any, x0: Any, out: Any, extremes: Any, count: Any) -> None:
+    """out = 1 / sqrt(x); extremes: the least and the largest x of each lane."""
     b = lanes.builder
-    root = lanes.call("sqrt", lanes.load(lanes.at(x, x0)), flags=_ROOT_FLAGS)
-    lanes.store(b.fdiv(lanes.constant(1.0), root, flags=_ROOT_FLAGS), lanes.at(out, x0))
+    least, most = lanes.variable(lanes.constant(math.inf)), lanes.variable(lanes.constant(0.0))
+    x, out = lanes.at(x, x0), lanes.at(out, x0)
+    with cgutils.for_range(b, count) as loop:
+        v = b.mul(loop.index, ir.Constant(loop.index.type, LANES))
+        value, low, high = lanes.load(lanes.at(x, v)), b.load(least), b.load(most)
+        b.store(b.select(b.fcmp_ordered("<", value, low), value, low), least)
+        b.store(b.select(b.fcmp_ordered(">", value, high), value, high), most)
+        root = lanes.call("sqrt", value, flags=_ROOT_FLAGS)
+        lanes.store(b.fdiv(lanes.constant(1.0), root, flags=_ROOT_FLAGS), lanes.at(out, v))
+    lanes.store(b.load(least), extremes)
+    lanes.store(b.load(most), lanes.at(extremes, LANES))
 
 
 def _sigmoid(lanes: _Lanes, x: Any, x0: Any) -> None:
     """x = 1 / (1 + exp(-x)), in place."""
     b = lanes.builder
     place = lanes.at(x, x0)
-    e = lanes.exp(b.fneg(lanes.load(place)))
+    bounded = lanes.at_least(lanes.load(place), -87.0)  # e^87 is near float32's largest
+    e = lanes.exp2(b.fmul(bounded, lanes.constant(-math.log2(math.e))))
     one = lanes.constant(1.0)
     lanes.store(b.fdiv(one, b.fadd(one, e)), place)
 
 
-GROUP = 6
+GROUP, WIDE = 6, 8
 predict_2x4, predict_1x4 = _predict(2, 4), _predict(1, 4)
 predict_2x1, predict_1x1 = _predict(2, 1), _predict(1, 1)
 agree_group, agree_one = _agree(GROUP), _agree(1)
-combine_group, combine_one = _combine(GROUP), _combine(1)
+combine_wide, combine_one = _combine(WIDE), _combine(1)
+dots_four, dots_one = _dots(4), _dots(1)
 exponentiate_group, exponentiate_one = _exponentiate(GROUP), _exponentiate(1)
-inverse_root, sigmoid = _block(_inverse_root), _block(_sigmoid)
+inverse_roots, sigmoid = _block(_inverse_roots), _block(_sigmoid)

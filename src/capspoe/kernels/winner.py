@@ -8,8 +8,9 @@ import math
 
 import numpy as np
 
+from capspoe.kernels.agreement import aligned, collect
 from capspoe.kernels.threads import compiled
-from capspoe.kernels.vector import LANES, sigmoid
+from capspoe.kernels.vector import LANES, dots_four, dots_one, sigmoid
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -60,7 +61,7 @@ def chain(  # type: ignore[no-untyped-def]
     """
     N, M, I = w_JNMI.shape[1:]
     V = (I + LANES - 1) // LANES
-    y = np.zeros(V * LANES, np.float32)
+    y, sums_ = aligned(V * LANES), aligned(N * LANES)
     r = np.ones(I, np.float32)
     for k in range(lo, hi):
         b = order[k]
@@ -69,8 +70,8 @@ def chain(  # type: ignore[no-untyped-def]
         if len(c_BJI) > 0:
             for i in range(I):
                 r[i] = fan * c_BJI[b, j, i]
-        for n in range(N):
-            z_BN[b, n] = b_JN[j, n]
+        w_flat = w_NMI.reshape(N * M * I)
+        sums_[:] = 0.0
         for m in range(M):
             y[:] = 0.0
             n = 0
@@ -95,19 +96,28 @@ def chain(  # type: ignore[no-untyped-def]
             for i in range(I):
                 x[i] = y[i] - mu_MI[m, i]
                 y[i] = r[i] * x[i]
+            n = 0
+            while n < N:
+                if n + 4 <= N:
+                    dots_four(w_flat, (n * M + m) * I, M * I, y, sums_, n * LANES, I // LANES)
+                    n += 4
+                else:
+                    dots_one(w_flat, (n * M + m) * I, M * I, y, sums_, n * LANES, I // LANES)
+                    n += 1
             for n in range(N):
-                w0 = w_NMI[n, m]
-                total = np.float32(0)
-                for i in range(I):
-                    total += w0[i] * y[i]
-                z_BN[b, n] += total
+                for i in range(I // LANES * LANES, I):
+                    sums_[n * LANES] += w_NMI[n, m, i] * y[i]
+        collect(sums_, 0, np.float32(1), z_BN[b])
+        for n in range(N):
+            z_BN[b, n] += b_JN[j, n]
 
 
 @compiled
 def gradient(  # type: ignore[no-untyped-def]
-    lo, hi, order, start, c_BJI, fan, hp_BN, hm_BN, xp_BMI, xm_BMI, out_JNMI
+    lo, hi, order, start, c_BJI, fan, hp_BN, hm_BN, xp_BMI, xm_BMI, out_JNMI, out_JN
 ):
-    """out_j = mean over the batch of r_ij (h+ x+ - h- x-), for capsules lo to hi and the images they won."""
+    """For capsules lo to hi and the images they won: the means over the batch of r_ij (h+ x+ - h- x-), the
+    gradient of the weights, and of h+ - h-, that of the hidden bias."""
     N, M, I = out_JNMI.shape[1:]
     batch = len(order)
     most = 0
@@ -116,6 +126,10 @@ def gradient(  # type: ignore[no-untyped-def]
     p, q = np.empty((most, I), np.float32), np.empty((most, I), np.float32)
     for j in range(lo, hi):
         images = order[start[j] : start[j + 1]]
+        out_JN[j] = 0.0
+        for b in images:
+            for n in range(N):
+                out_JN[j, n] += (hp_BN[b, n] - hm_BN[b, n]) / batch
         for m in range(M):
             for k in range(len(images)):
                 b = images[k]
@@ -139,3 +153,21 @@ def gradient(  # type: ignore[no-untyped-def]
                     h0, g0, p0, q0 = hp_BN[images[k], n], hm_BN[images[k], n], p[k], q[k]
                     for i in range(I):
                         out[i] += h0 * p0[i] - g0 * q0[i]
+
+
+@compiled
+def visible_change(lo, hi, xp_BK, xm_BK, mean_K, square_K):  # type: ignore[no-untyped-def]
+    """For the visible units lo to hi: the means over the batch of x+ - x- and of its square."""
+    batch = len(xp_BK)
+    mean, square = mean_K[lo:hi], square_K[lo:hi]
+    mean[:] = 0.0
+    square[:] = 0.0
+    for b in range(batch):
+        xp, xm = xp_BK[b, lo:hi], xm_BK[b, lo:hi]
+        for k in range(hi - lo):
+            change = xp[k] - xm[k]
+            mean[k] += change
+            square[k] += change * change
+    for k in range(hi - lo):
+        mean[k] /= batch
+        square[k] /= batch

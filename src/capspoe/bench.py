@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from rich.table import Table
 
 from capspoe import contrastive, kernels
@@ -317,3 +318,13 @@ def table(results: Results) -> Table:
             row.what, row.against, f"{row.value:.3g}{row.unit}", f"{bound} {row.target:.3g}", mark, row.detail
         )
     return out
+
+
+def command(rounds: int, out: Path | None) -> None:
+    """What `capspoe bench` does: measure, print the table, write JSON if asked."""
+    console = Console(width=None if Console().is_terminal else 140)
+    results = measure(rounds, tell=lambda what: console.print(f"[dim]{what} ...[/dim]"))
+    console.print(table(results))
+    if out:
+        results.write(out)
+        print(out)

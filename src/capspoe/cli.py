@@ -18,6 +18,7 @@ usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
   sample RUN        new images from a trained run, as .png or .npz
   encode RUN        which capsule is on for each image, and its numbers, as .npz
   data              list, fetch and verify data sets
+  bench             how fast the kernels are on this machine
 
   --version         the version        --debug   show the traceback of an error"""
 
@@ -235,11 +236,35 @@ def data(argv: list[str]) -> None:
         console.print_verify(a.name)
 
 
+# bench
+
+
+def bench(argv: list[str]) -> None:
+    @dataclass(frozen=True)
+    class Bench:
+        """Time the CPU kernels against the plain reference, both sides in one run, and print the ratios."""
+
+        rounds: int = 9
+        """How often each side is timed; the best counts."""
+        out: Path | None = None
+        """Also write the numbers to this .json file."""
+
+    a = parse(Bench, "bench", argv)
+    if a.rounds < 1:
+        raise InputError(f"rounds must be 1 or more, not {a.rounds}")
+    if a.out:
+        check_suffix(a.out, ".json")
+    from capspoe import bench as measurements
+
+    measurements.command(a.rounds, a.out)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "sample": sample,
     "encode": encode,
     "data": data,
+    "bench": bench,
 }
 
 if __name__ == "__main__":

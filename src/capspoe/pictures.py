@@ -24,6 +24,8 @@ def tile(images: np.ndarray, gap: int = 2, scale: int = 1, background: float = 1
 
 
 def write_picture(picture: np.ndarray, path: Path) -> None:
+    """Write a picture (height, width, C) as PNG; the folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture).save(
         buffer, "PNG", optimize=True

@@ -95,6 +95,17 @@ def test_zero_tiny_and_huge_images(agreement, normalize, scale):
     assert_same_routing(found, x, W, 3, normalize, agreement)
 
 
+@pytest.mark.parametrize("sharpness", [59.0, 300.0, -300.0])
+@pytest.mark.parametrize("normalize", ["lower", "upper"])
+def test_sharp_routing_does_not_overflow(normalize, sharpness):
+    """exp(300) is beyond float32: here the largest logit has to be subtracted first."""
+    x, W = inputs((3, 20, 1, 4, 2), 5)
+    W = W.abs()  # all predictions point the same way, so that the cosines are large
+    found = kernels.route(x.abs(), W, 3, normalize, "cosine", sharpness)
+    right = routing.route(x.abs().double(), W.double(), 3, normalize, "cosine", sharpness)
+    torch.testing.assert_close(found.c.double(), right.c, rtol=1e-2, atol=1e-4)
+
+
 def test_what_cannot_be_computed_is_named_as_by_the_reference():
     x, W = inputs((4, 9, 3, 2, 5), 0)
     for bad, message in ((float("nan"), "NaN or infinite"), (float("inf"), "NaN or infinite")):

@@ -1,4 +1,4 @@
-"""Every figure of the paper, and the ones it should have had."""
+"""Figure 3 of the paper: images that each capsule generates."""
 
 from pathlib import Path
 

@@ -76,8 +76,28 @@ def test_reconstruct_goes_through_the_winner_with_the_routing_of_the_way_up(mode
         on = model.top.on_given_visible(z).argmax(-1)
         h = torch.zeros_like(z)
         h[range(20), on] = z[range(20), on]
-        expected = model.autoencoder.decode(model.top.visible_given_hidden(h, c))
+        code = torch.sigmoid(
+            model.config.capsules.contrast * torch.logit(model.top.visible_given_hidden(h, c))
+        )
+        expected = model.autoencoder.decode(code)
     np.testing.assert_allclose(painted, expected.permute(0, 2, 3, 1), atol=1e-5)
+
+
+def test_contrast_makes_the_code_more_decided(model):
+    h = torch.zeros(2, 4, 6)
+    h[:, 1] = torch.tensor([[1.0], [-2.0]])
+    seen = {}
+    for factor in (1.0, 2.0, 5.0):
+        decode = model.autoencoder.decode
+        try:
+            model.autoencoder.decode = lambda x, factor=factor: seen.update({factor: x.detach()})
+            model.paint(h, None, factor)
+        finally:
+            model.autoencoder.decode = decode
+    plain = model.top.visible_given_hidden(h, None).detach()
+    torch.testing.assert_close(seen[1.0], plain)
+    torch.testing.assert_close(torch.logit(seen[2.0]), 2 * torch.logit(plain), rtol=1e-3, atol=1e-3)
+    assert (seen[5.0] * (1 - seen[5.0])).mean() < (plain * (1 - plain)).mean()
 
 
 def test_decode_needs_to_know_which_capsule_is_on(model, images):

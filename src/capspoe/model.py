@@ -140,9 +140,22 @@ class CapsulePoE(nn.Module):
             x = layer.visible_given_hidden(x, layer.reverse(x) if layer.iterations > 1 else None)
         return x
 
-    def paint(self, h: Float[Tensor, "B J N"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, "B C H W"]:
-        """Top-layer states to images, with the routing weights c."""
-        return self.autoencoder.decode(self.lower_down(self.top.visible_given_hidden(h, c)))
+    def paint(
+        self,
+        h: Float[Tensor, "B J N"],
+        c: Float[Tensor, "B J I"] | None,
+        contrast: float | None = None,
+    ) -> Float[Tensor, "B C H W"]:
+        """Top-layer states to images, with the routing weights c.
+
+        P(x | h) averages over what h leaves open, so it is greyer than any real code. `contrast` multiplies its
+        logits, which makes the code as decided as real ones are; 1 leaves the probabilities as they are.
+        """
+        x = self.top.visible_given_hidden(h, c)
+        factor = self.config.capsules.contrast if contrast is None else contrast
+        if factor != 1:
+            x = torch.sigmoid(factor * torch.logit(x, eps=1e-6))
+        return self.autoencoder.decode(self.lower_down(x))
 
     @torch.no_grad()
     def encode(self, images: Any) -> Encoded:

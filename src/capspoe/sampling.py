@@ -87,7 +87,7 @@ def sample_at(
     h = switched_on_states(model, chosen, draw(model, chosen, prior, noise))
     for step in range(gibbs):
         h = gibbs_step(model, h, chosen, Noise(seed, 1 + step, rows))
-    images = model.paint(h, model.reverse_weights(h))
+    images = model.paint(h, model.reverse_weights(h), contrast=1.0 if prior == "standard" else None)
     return Samples(model.array(images), chosen.cpu().numpy())
 
 

@@ -50,7 +50,9 @@ def stages_of(model: CapsulePoE) -> list[Stage]:
     for depth, layer in enumerate(model.stack):
         (J, N), top = layer.upper, depth == len(model.stack) - 1
         name = "upper capsules" if top else f"capsules, layer {depth + 1}"
-        found.append(Stage(name, f"{J} x {N} neurons", None, _upward(layer), ("reverse routing",), _count(layer)))
+        found.append(
+            Stage(name, f"{J} x {N} neurons", None, _upward(layer), ("reverse routing",), _count(layer))
+        )
     return found
 
 
@@ -66,13 +68,18 @@ def _upward(layer: CapsuleLayer) -> tuple[str, ...]:
             f"{layer.neurons}, {state}")  # fmt: skip
 
 
-def architecture(model: CapsulePoE, image: np.ndarray | None = None, painted: np.ndarray | None = None) -> str:
+def architecture(
+    model: CapsulePoE, image: np.ndarray | None = None, painted: np.ndarray | None = None
+) -> str:
     """The SVG; `image` and `painted` (H, W, C) stand at the ends if given: one that goes in, one that comes out."""
     stages = stages_of(model)
     width = 2 * _MARGIN + (len(stages) - 1) * _PITCH + 130
     height = _MIDDLE + 300
     centre = [_MARGIN + 65 + k * _PITCH for k in range(len(stages))]
-    parts = [text(_MARGIN, 38, "The network", 22, font_weight="700"), text(_MARGIN, 62, _summary(model), 13, "quiet")]
+    parts = [
+        text(_MARGIN, 38, "The network", 22, font_weight="700"),
+        text(_MARGIN, 62, _summary(model), 13, "quiet"),
+    ]
     parts.append(_brace(centre[0] - 60, centre[2] + 60, 96, "1  trained first, as an autoencoder"))
     parts.append(_brace(centre[3] - 60, centre[-1] + 60, 96, "2  trained next, as a product of experts"))
     low = _MIDDLE + 180
@@ -80,7 +87,9 @@ def architecture(model: CapsulePoE, image: np.ndarray | None = None, painted: np
         if k:
             _connect(parts, centre[k - 1] + 62, x - 62, stage, low)
         if stage.shape:
-            parts.append(_volume(x, _MIDDLE, stage.shape, stages[0].shape or (1, 1, 1), image if k == 0 else None))
+            parts.append(
+                _volume(x, _MIDDLE, stage.shape, stages[0].shape or (1, 1, 1), image if k == 0 else None)
+            )
         else:
             parts.append(_capsules(x, _MIDDLE, k == len(stages) - 1 and model.top.gate == "winner"))
         for line, (words, css) in enumerate(((stage.name, "text"), (stage.size, "quiet"))):
@@ -88,7 +97,9 @@ def architecture(model: CapsulePoE, image: np.ndarray | None = None, painted: np
                               font_weight="600" if line == 0 else None))  # fmt: skip
     parts.append(_way_back(model, centre, low, painted))
     names = ", ".join(f"{stage.name} {stage.size}" for stage in stages)
-    return document(width, height, "The network", f"From image to capsules and back: {names}.", "".join(parts))
+    return document(
+        width, height, "The network", f"From image to capsules and back: {names}.", "".join(parts)
+    )
 
 
 def _summary(model: CapsulePoE) -> str:
@@ -105,7 +116,9 @@ def _brace(left: float, right: float, y: float, words: str) -> str:
 def _connect(parts: list[str], left: float, right: float, stage: Stage, low: float) -> None:
     """The arrow up with what it does, and the arrow back below."""
     middle = (left + right) / 2
-    parts.append(tag("path", d=f"M{number(left)} {_MIDDLE}H{number(right - 8)}", class_="line", stroke_width=1.6))
+    parts.append(
+        tag("path", d=f"M{number(left)} {_MIDDLE}H{number(right - 8)}", class_="line", stroke_width=1.6)
+    )
     parts.append(tag("path", d=f"M{number(right)} {_MIDDLE}l-10 -5v10z", class_="arrow", data_role="up"))
     for k, words in enumerate(stage.up):
         y = _MIDDLE - 14 - 16 * (len(stage.up) - 1 - k)
@@ -113,7 +126,9 @@ def _connect(parts: list[str], left: float, right: float, stage: Stage, low: flo
     if stage.weights:
         parts.append(text(middle, _MIDDLE + 20, f"{stage.weights:,}", 12, "quiet", text_anchor="middle"))
         parts.append(text(middle, _MIDDLE + 35, "parameters", 12, "quiet", text_anchor="middle"))
-    parts.append(tag("path", d=f"M{number(left + 8)} {low}H{number(right)}", class_="edge-accent", stroke_width=1.6))
+    parts.append(
+        tag("path", d=f"M{number(left + 8)} {low}H{number(right)}", class_="edge-accent", stroke_width=1.6)
+    )
     parts.append(tag("path", d=f"M{number(left)} {low}l10 -5v10z", class_="accent", data_role="down"))
     for k, words in enumerate(stage.down):
         parts.append(text(middle, low + 22 + 16 * k, words, 12, "quiet", text_anchor="middle"))
@@ -163,7 +178,9 @@ def _way_back(model: CapsulePoE, centre: list[float], low: float, painted: np.nd
         parts.append(picture(centre[0] - 38, low - 38, 76, painted, data_role="painted"))
     else:
         parts.append(text(centre[0], low + 4, "new image", 13, text_anchor="middle", font_weight="600"))
-    parts.append(_brace_below(centre[0] - 60, centre[-1] + 60, low + 62, "3  new images: one capsule on, and back"))
+    parts.append(
+        _brace_below(centre[0] - 60, centre[-1] + 60, low + 62, "3  new images: one capsule on, and back")
+    )
     return "".join(parts)
 
 

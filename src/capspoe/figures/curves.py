@@ -94,7 +94,9 @@ def ticks(low: float, high: float, logarithmic: bool = False, count: int = 4) ->
 def chart_svg(chart: Chart, x0: float = 0, y0: float = 0) -> str:
     """One chart as a group."""
     values = np.concatenate([s.values for s in chart.series])
-    low, high = (float(values.min()), float(values.max())) if chart.logarithmic else (0.0, float(values.max()))
+    low, high = (
+        (float(values.min()), float(values.max())) if chart.logarithmic else (0.0, float(values.max()))
+    )
     if high <= low:
         low, high = low - 0.5, high + 0.5
     high = high * 1.02 if not chart.logarithmic else high
@@ -104,7 +106,9 @@ def chart_svg(chart: Chart, x0: float = 0, y0: float = 0) -> str:
         return x0 + _LEFT + (WIDTH - _LEFT - _RIGHT) * np.asarray(step) / last
 
     def py(value: np.ndarray | float) -> Any:
-        v, a, b = (np.log(np.maximum(q, 1e-12)) if chart.logarithmic else np.asarray(q) for q in (value, low, high))
+        v, a, b = (
+            np.log(np.maximum(q, 1e-12)) if chart.logarithmic else np.asarray(q) for q in (value, low, high)
+        )
         return y0 + HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * (v - a) / (b - a)
 
     parts = [text(x0 + 4, y0 + 20, chart.title, 15, font_weight="600")]
@@ -115,7 +119,9 @@ def chart_svg(chart: Chart, x0: float = 0, y0: float = 0) -> str:
         parts.append(text(x0 + _LEFT - 8, y + 4, f"{value:.4g}", 12, "quiet", text_anchor="end"))
     for value in ticks(0, last):
         place = {"text_anchor": "end" if float(px(value)) > x0 + WIDTH - _RIGHT - 20 else "middle"}
-        parts.append(text(float(px(value)), y0 + HEIGHT - _BOTTOM + 20, f"{value:,.0f}", 12, "quiet", **place))
+        parts.append(
+            text(float(px(value)), y0 + HEIGHT - _BOTTOM + 20, f"{value:,.0f}", 12, "quiet", **place)
+        )
     parts.append(text(x0 + WIDTH - _RIGHT, y0 + HEIGHT - 4, "steps", 12, "quiet", text_anchor="end"))
     named = len(chart.series) <= 2
     chosen = np.unique(np.linspace(0, len(chart.step) - 1, _POINTS).astype(int))
@@ -133,7 +139,9 @@ def chart_svg(chart: Chart, x0: float = 0, y0: float = 0) -> str:
         )  # fmt: skip
         if named:
             final = f"{series.name}, at last {series.values[-1]:.3g}"
-            parts.append(tag("path", d=f"M{number(legend_x)} {number(y0 + 38)}h18", class_=css, stroke_width=3))
+            parts.append(
+                tag("path", d=f"M{number(legend_x)} {number(y0 + 38)}h18", class_=css, stroke_width=3)
+            )
             parts.append(text(legend_x + 24, y0 + 42, final, 12, "quiet"))
             legend_x += 40 + 6.4 * len(final)
     if not named:
@@ -158,7 +166,8 @@ def curves_document(found: list[Chart]) -> str:
     """All charts, two beside each other."""
     rows = -(-len(found) // 2)
     body = "".join(
-        chart_svg(chart, 20 + k % 2 * (WIDTH + _GAP), 16 + k // 2 * (HEIGHT + _GAP)) for k, chart in enumerate(found)
+        chart_svg(chart, 20 + k % 2 * (WIDTH + _GAP), 16 + k // 2 * (HEIGHT + _GAP))
+        for k, chart in enumerate(found)
     )
     size = (2 * WIDTH + _GAP + 40, rows * (HEIGHT + _GAP) + 16)
     titles = "; ".join(chart.title for chart in found)

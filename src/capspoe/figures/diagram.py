@@ -105,9 +105,9 @@ def _head(view: Routed, name: str, label: str | None) -> str:
 
 def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
     head = f"M{number(to_x)} {number(to_y)}l-9 -5v10z"
-    return tag("path", d=f"M{number(x)} {number(y)}H{number(to_x - 8)}", class_="line", stroke_width=1.5) + tag(
-        "path", d=head, class_="arrow"
-    )
+    return tag(
+        "path", d=f"M{number(x)} {number(y)}H{number(to_x - 8)}", class_="line", stroke_width=1.5
+    ) + tag("path", d=head, class_="arrow")
 
 
 def _legend(view: Routed) -> str:
@@ -122,7 +122,15 @@ def _legend(view: Routed) -> str:
     steps = 11  # of the scale of shades
     for k in range(steps):
         parts.append(
-            tag("rect", x=x + k * _SAMPLE, y=y - 11, width=_SAMPLE, height=14, class_="ink", fill_opacity=k / (steps - 1))
+            tag(
+                "rect",
+                x=x + k * _SAMPLE,
+                y=y - 11,
+                width=_SAMPLE,
+                height=14,
+                class_="ink",
+                fill_opacity=k / (steps - 1),
+            )
         )
     parts.append(tag("rect", x=x, y=y - 11, width=_SAMPLE * steps, height=14, class_="frame"))
     parts.append(text(x + _SAMPLE * steps + 12, y, "shade: probability of being on, 0 to 1", 13))
@@ -145,7 +153,15 @@ def _legend(view: Routed) -> str:
         parts.append(text(x + _SAMPLE * steps + 12, line, words, 13))
     line = y + 56
     parts.append(
-        tag("rect", x=x, y=line - 11, width=_SAMPLE * steps, height=14, class_="haze-accent", fill_opacity=0.25)
+        tag(
+            "rect",
+            x=x,
+            y=line - 11,
+            width=_SAMPLE * steps,
+            height=14,
+            class_="haze-accent",
+            fill_opacity=0.25,
+        )
     )
     parts.append(text(x + _SAMPLE * steps + 12, line, "the rest of its weights, as a density", 13))
     return "".join(parts)
@@ -200,7 +216,13 @@ def _haze(density: np.ndarray, x: float, top: float, bottom: float) -> str:
         )
         opacity = 0.12 * min(float(value) ** 2, 4)
         parts.append(
-            tag("path", d=path, class_="haze-accent", fill_opacity=f"{opacity:.3f}", data_density=f"{value:.3f}")
+            tag(
+                "path",
+                d=path,
+                class_="haze-accent",
+                fill_opacity=f"{opacity:.3f}",
+                data_density=f"{value:.3f}",
+            )
         )
     return "".join(parts)
 
@@ -229,16 +251,16 @@ def _upper_row(view: Routed, shown: np.ndarray, upper_x: dict[int, float], pitch
         box = {"x": x - width / 2, "y": _UPPER_Y, "width": width, "height": _UPPER_HEIGHT, "rx": 3}
         parts.append(tag("rect", **box, class_="paper"))
         parts.append(tag("rect", **box, class_="ink upper", fill_opacity=f"{on:.3f}", data_j=int(j)))
-        parts.append(tag("rect", **box, class_="edge-accent" if won else "frame", stroke_width=2.5 if won else 1))
+        parts.append(
+            tag("rect", **box, class_="edge-accent" if won else "frame", stroke_width=2.5 if won else 1)
+        )
         label = {"text_anchor": "middle", "font_weight": "700" if won else None}
         y, size = _UPPER_Y + _UPPER_HEIGHT + 18, min(13.0, 0.55 * pitch)
         parts.append(text(x, y, str(j), size, "accent" if won else "quiet", **label))
     return "".join(parts)
 
 
-def _paintings(
-    view: Routed, shown: np.ndarray, upper_x: dict[int, float], side: float, y: float
-) -> str:
+def _paintings(view: Routed, shown: np.ndarray, upper_x: dict[int, float], side: float, y: float) -> str:
     """Under each capsule, the image as it alone would paint it."""
     parts = []
     tall = side * view.image.shape[0] / view.image.shape[1]
@@ -249,7 +271,11 @@ def _paintings(
             frame = {"x": x - 2, "y": y - 2, "width": side + 4, "height": tall + 4}
             parts.append(tag("rect", **frame, class_="edge-accent", stroke_width=2.5))
     J = len(view.upper_on)
-    which = f"{J} upper capsules" if len(shown) == J else f"the {len(shown)} of {J} upper capsules most probably on"
+    which = (
+        f"{J} upper capsules"
+        if len(shown) == J
+        else f"the {len(shown)} of {J} upper capsules most probably on"
+    )
     words = f"{which}, and the image as each alone would paint it"
     return "".join(parts) + text(MARGIN, y + tall + 28, words, 13, "quiet")
 

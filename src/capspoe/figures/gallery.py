@@ -14,7 +14,9 @@ from capspoe.model import CapsulePoE, Encoded
 
 class Gallery(NamedTuple):
     mean: np.ndarray  # (J, H, W, C): what each capsule paints at the mean of its numbers
-    claimed: list[np.ndarray]  # J of (at most `count`, H, W, C): the first images for which it is the most probable
+    claimed: list[
+        np.ndarray
+    ]  # J of (at most `count`, H, W, C): the first images for which it is the most probable
     share: np.ndarray  # (J,): share of the images that it claims
     label_share: np.ndarray | None  # (J, labels): how its images divide among the labels; rows sum to 1 or 0
     classes: tuple[str, ...]  # the labels' names
@@ -34,7 +36,9 @@ def gallery(model: CapsulePoE, source: Source, encoded: Encoded, count: int = 8)
     claimed = []
     for j in range(J):
         rows = np.flatnonzero(on == j)[:count]
-        claimed.append(model.array(model.tensor(source.batch(rows))) if len(rows) else np.zeros((0, *model.image)))
+        claimed.append(
+            model.array(model.tensor(source.batch(rows))) if len(rows) else np.zeros((0, *model.image))
+        )
     mean = np.concatenate([painted(model, j, model.prior.centre[j][None]) for j in range(J)])
     share = np.bincount(on, minlength=J) / len(on)
     classes, label_share = class_names(source), None
@@ -50,7 +54,11 @@ def commonest(found: Gallery, capsule: int, count: int = 2) -> list[tuple[str, f
     if found.label_share is None:
         return []
     order = np.argsort(-found.label_share[capsule], kind="stable")[:count]
-    return [(found.classes[k], float(found.label_share[capsule, k])) for k in order if found.label_share[capsule, k]]
+    return [
+        (found.classes[k], float(found.label_share[capsule, k]))
+        for k in order
+        if found.label_share[capsule, k]
+    ]
 
 
 def write_gallery(found: Gallery, path: Path) -> None:

@@ -33,7 +33,9 @@ class Sheet:
         pixels = (np.clip(colours, 0, 1) * 255 + 0.5).astype(np.uint8)
         self.panels.append((int(x), int(y), pixels.repeat(scale, 0).repeat(scale, 1)))
 
-    def text(self, x: float, y: float, words: str, size: float = 12, colour: str = INK, **options: Any) -> None:
+    def text(
+        self, x: float, y: float, words: str, size: float = 12, colour: str = INK, **options: Any
+    ) -> None:
         """Words whose size is in pixels; x and y are their left middle unless `options` say otherwise."""
         options = {"ha": "left", "va": "center", **options}
         self.axes.text(x, y, words, fontsize=size * 72 / _DPI, color=colour, **options)

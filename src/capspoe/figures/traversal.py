@@ -127,7 +127,9 @@ def write_traversal(traversal: Traversal, path: Path) -> None:
     sheet = Sheet(left + steps * pitch_x + 210, top + N * pitch_y + 20)
     kind = "numbers" if traversal.axes == "neurons" else "principal axes"
     sheet.text(20, 24, f"Capsule {traversal.capsule}: what each of its {N} {kind} changes", 18, weight="bold")
-    words = "one swept over its standard deviations, the rest at their mean; the rows that change most come first"
+    words = (
+        "one swept over its standard deviations, the rest at their mean; the rows that change most come first"
+    )
     sheet.text(20, 48, words, 12, QUIET)
     for k, sigma in enumerate(traversal.sigma):
         sheet.text(left + k * pitch_x + W * scale / 2, top - 12, f"{sigma:+.1f}σ" if sigma else "mean", 11, QUIET,

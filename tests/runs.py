@@ -16,6 +16,7 @@ QUICK = {
     "layers": "4x6",
     "autoencoder_epochs": 4,
     "epochs": 6,
+    "least_steps": 0,
     "batch": 32,
     "components": 2,
     "checkpoint_seconds": 0.0,

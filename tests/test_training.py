@@ -326,6 +326,13 @@ def test_every_epoch_sees_every_image_once_in_an_order_of_its_own():
     assert all(a == b and np.array_equal(i, j) for (a, i), (b, j) in zip(tail, steps[4:], strict=True))
 
 
+def test_few_images_are_gone_through_more_often():
+    settings = preset().replace(batch=10, least_steps=45).training
+    assert stages.planned_steps(3, 1000, settings) == 300
+    assert stages.planned_steps(3, 95, settings) == 50
+    assert stages.planned_steps(3, 7, settings) == 45
+
+
 def test_the_gates_temperature_falls_to_one():
     values = [stages.gate_temperature(t, 30, 0.7) for t in np.linspace(0, 1, 101)]
     assert values[0] == pytest.approx(30)
@@ -351,7 +358,7 @@ def test_a_window_survives_json_exactly():
         ({"channels": 20}, "channels must be a multiple of 8"),
         ({"gate": "open"}, "gate cannot be 'open'"),
         ({"speed": 3}, "there is no setting 'speed'"),
-        ({"preset_name": "huge"}, "there is no preset 'huge'"),
+        ({"preset": "huge"}, "there is no preset 'huge'"),
     ],
 )
 def test_wrong_settings_are_named_before_anything_is_written(tmp_path, settings, message):

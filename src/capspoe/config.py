@@ -84,6 +84,8 @@ class TrainingConfig:
 
     epochs: int = 10
     """Passes over the codes for each capsule layer."""
+    least_steps: int = 1500
+    """Steps that each stage has at least: few images are gone through more often."""
     batch: int = 128
     """Images in a step."""
     lr: float = 3e-3
@@ -162,7 +164,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "channels": (8, 65536), "dropout": (0, 0.95), "code_noise": (0, 100), "autoencoder_epochs": (1, 1e6),
     "autoencoder_lr": (0, 10), "autoencoder_l2": (0, 10),
     "iterations": (1, 1000), "sharpness": (-1000, 1000), "components": (1, 256), "contrast": (0.1, 100),
-    "epochs": (1, 1e6), "batch": (1, 1e6), "lr": (0, 100), "momentum": (0, 0.999), "l2": (0, 10),
+    "epochs": (1, 1e6), "least_steps": (0, 1e9), "batch": (1, 1e6), "lr": (0, 100), "momentum": (0, 0.999), "l2": (0, 10),
     "cd": (1, 10**6), "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100),
     "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
 }  # fmt: skip
@@ -204,7 +206,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
 }
 _FOR_DATA: dict[str, dict[str, Any]] = {
     "cifar10": {"crop": 28},
-    "digits": {"autoencoder_epochs": 30, "epochs": 60, "batch": 64},
+    "digits": {"batch": 64},
 }
 _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0,

@@ -13,6 +13,7 @@ from capspoe import checkpoint, contrastive, data
 from capspoe.capsules import CapsuleLayer
 from capspoe.checkpoint import State
 from capspoe.codes import code_batch
+from capspoe.config import TrainingConfig
 from capspoe.errors import DivergedError
 from capspoe.figures import write_grid
 from capspoe.journal import Journal
@@ -35,6 +36,12 @@ def steps_in_order(
                 return
             yield step, order[start : start + batch]
             step += 1
+
+
+def planned_steps(epochs: int, count: int, training: TrainingConfig) -> int:
+    """Steps of a stage: so many passes, or more where the images are few."""
+    per_epoch = -(-count // training.batch)
+    return per_epoch * max(epochs, -(-training.least_steps // per_epoch))
 
 
 def image_steps(
@@ -85,7 +92,7 @@ def train_autoencoder(
     network = model.autoencoder
     optimizer = autoencoder_optimizer(model)
     restore_optimizer(optimizer, stored)
-    steps = c.autoencoder_epochs * -(-len(source) // t.batch)
+    steps = planned_steps(c.autoencoder_epochs, len(source), t)
     with journal.stage("autoencoder", "1 autoencoder", steps, state.step):
         for step, index, pixels in image_steps(source, t.batch, t.seed, state.step, steps):
             noise = Noise(t.seed, step, torch.from_numpy(index).to(model.device))
@@ -135,7 +142,7 @@ def train_capsules(
     optimizer = capsule_optimizer(model, layer)
     restore_optimizer(optimizer, stored)
     per_epoch = -(-len(codes) // t.batch)
-    steps = t.epochs * per_epoch
+    steps = planned_steps(t.epochs, len(codes), t)
     lr = t.lr * (10 if not top and model.top.neurons == "gaussian" else 1)  # the layers below are binary
     gain = float(np.sqrt(layer.upper[0])) if layer.gate == "winner" else 1.0  # each sees 1 / J of the images
     title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
@@ -156,7 +163,7 @@ def train_capsules(
             values = capsule_values(layer, gradient, info, x, temperature)
             watch(layer, values, step + 1)
             journal.step(step + 1, len(index), values, show=("reconstruction", "confidence"))
-            if top and (step + 1) % per_epoch == 0 and (step + 1) // per_epoch in (1, t.epochs // 2):
+            if top and step + 1 in (per_epoch, steps // 2):
                 fit_prior(model, codes[: 8 * PRIOR_IMAGES], components=1)
                 write_grid(model, folder / "samples.png")
             if journal.save_due():

@@ -14,7 +14,8 @@ import torch
 from capspoe import __version__, checkpoint, data
 from capspoe.checkpoint import State
 from capspoe.codes import open_codes, write_codes
-from capspoe.config import Config, check, preset
+from capspoe.config import Config, check
+from capspoe.config import preset as settings_of_preset
 from capspoe.errors import InputError, RunError
 from capspoe.figures import write_grid
 from capspoe.journal import Journal
@@ -28,7 +29,7 @@ FREE_TO_CHANGE = ("threads", "checkpoint_seconds", "tensorboard")  # settings th
 def train(
     images: str | os.PathLike[str] = "mnist",
     out: str | os.PathLike[str] | None = None,
-    preset_name: str = "small",
+    preset: str = "small",
     literal: bool = False,
     config: Config | None = None,
     resume: bool = False,
@@ -41,9 +42,9 @@ def train(
     carried on; `resume` carries it on with the settings that it has.
     """
     if config is None:
-        config = preset(preset_name, str(images), literal, changes.get("neurons")).replace(**changes)
+        config = settings_of_preset(preset, str(images), literal, changes.get("neurons")).replace(**changes)
     check(config)
-    folder = Path(out) if out is not None else default_folder(config, preset_name, literal)
+    folder = Path(out) if out is not None else default_folder(config, preset, literal)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     if resume or (folder / "config.json").exists():

@@ -296,6 +296,38 @@ def _sigmoid(lanes: _Lanes, x: Any, x0: Any) -> None:
     lanes.store(b.fdiv(one, b.fadd(one, e)), place)
 
 
+def _copy(lanes: _Lanes, source: Any, s0: Any, target: Any, t0: Any) -> None:
+    lanes.store(lanes.load(lanes.at(source, s0)), lanes.at(target, t0))
+
+
+def _turn(
+    lanes: _Lanes, x: Any, x0: Any, mu: Any, mu0: Any, out: Any, o0: Any, stride: Any, check: Any
+) -> None:
+    """out = (x - mu) transposed, for eight lower capsules of eight neurons; rows of out are `stride` apart.
+
+    check += 0 (x - mu), which stays 0 unless something is not finite.
+    """
+    b = lanes.builder
+    rows = [
+        b.fsub(lanes.load(lanes.at(x, b.add(x0, k))), lanes.load(lanes.at(mu, b.add(mu0, k))))
+        for k in (ir.Constant(x0.type, LANES * r) for r in range(LANES))
+    ]
+    finite = lanes.load(check)
+    for row in rows:
+        finite = lanes.fma(row, lanes.constant(0.0), finite)
+    lanes.store(finite, check)
+    for k in (1, 2, 4):  # swap the off-diagonal blocks of size k
+        upper = [lane if not lane & k else LANES + (lane ^ k) for lane in range(LANES)]
+        lower = [lane | k if not lane & k else LANES + lane for lane in range(LANES)]
+        for r in range(LANES):
+            if not r & k:
+                pair = rows[r], rows[r | k]
+                rows[r] = b.shuffle_vector(*pair, ir.Constant(_INTS, upper))
+                rows[r | k] = b.shuffle_vector(*pair, ir.Constant(_INTS, lower))
+    for r, row in enumerate(rows):
+        lanes.store(row, lanes.at(out, b.add(o0, b.mul(stride, ir.Constant(stride.type, r)))))
+
+
 GROUP, WIDE = 6, 8
 predict_2x4, predict_1x4 = _predict(2, 4), _predict(1, 4)
 predict_2x1, predict_1x1 = _predict(2, 1), _predict(1, 1)
@@ -304,3 +336,4 @@ combine_wide, combine_one = _combine(WIDE), _combine(1)
 dots_four, dots_one = _dots(4), _dots(1)
 exponentiate_group, exponentiate_one = _exponentiate(GROUP), _exponentiate(1)
 inverse_roots, sigmoid = _block(_inverse_roots), _block(_sigmoid)
+copy_vector, turn = _block(_copy), _block(_turn)

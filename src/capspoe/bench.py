@@ -31,7 +31,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: `value` should be at least (or, if `at_most`, at most) `target`."""
+    """One line of the table: `value` should be at least `target`, or if `at_most`, from `least` to `target`."""
 
     what: str
     against: str
@@ -39,11 +39,12 @@ class Row:
     target: float
     unit: str = "x"
     at_most: bool = False
+    least: float = 0.0
     detail: str = ""
 
     @property
     def reached(self) -> bool:
-        return self.value <= self.target if self.at_most else self.value >= self.target
+        return self.least <= self.value <= self.target if self.at_most else self.value >= self.target
 
 
 @dataclass
@@ -265,7 +266,7 @@ def scaling(rounds: int, tell: Tell, memory: bool) -> tuple[list[Row], dict[str,
     ]
     for axis in ("I", "J"):
         exponent = slope(sizes[axis], [point["microseconds"] for point in curves[axis]])
-        rows.append(Row(f"growth in {axis}", "exponent", exponent, 1.1, unit="", at_most=True))
+        rows.append(Row(f"growth in {axis}", "exponent", exponent, 1.1, unit="", at_most=True, least=0.9))
     return rows, curves
 
 
@@ -312,7 +313,7 @@ def table(results: Results) -> Table:
     for name in ("what", "against", "ratio", "target", "", "measured"):
         out.add_column(name, justify="right" if name in ("ratio", "target") else "left")
     for row in results.rows:
-        bound = "≤" if row.at_most else "≥"
+        bound = f"{row.least:g} to" if row.least else "≤" if row.at_most else "≥"
         mark = "yes" if row.reached else "no"
         out.add_row(
             row.what, row.against, f"{row.value:.3g}{row.unit}", f"{bound} {row.target:.3g}", mark, row.detail

@@ -114,18 +114,20 @@ class CapsuleLayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "B I M"]) -> Routing:
         """Route x, then give the paper's c and the pre-activations z, biases included."""
-        check_tensor("x", x, {"B": None, "I": self.lower[0], "M": self.lower[1]}, like=self.w_JNMI)
+        fast = kernels.chosen(x, self.w_JNMI, self.b)
+        sizes = {"B": None, "I": self.lower[0], "M": self.lower[1]}
+        check_tensor("x", x, sizes, like=self.w_JNMI, finite=not fast)
+        if fast:
+            routed = self.routed_by_kernels(kernels.centred(x, self.mu))
+            return Routing(routed.c, routed.z)
         if self.iterations == 1:
             c = x.new_full((), 1 / self.fan).expand(len(x), self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
-        if kernels.chosen(x, self.w_JNMI, self.b):
-            routed = self.routed_by_kernels(kernels.centred(x, self.mu))
-            return Routing(routed.c, routed.z + self.b)
         routing = route(x - self.mu, self.W, self.iterations, self.normalize, self.agreement, self.sharpness)
         return Routing(routing.c, routing.z + self.b)
 
     def routed_by_kernels(self, x_BMI: Float[Tensor, "B M I"]) -> kernels.Routed:
-        """c, z without bias and the entropy of c, from the CPU kernels; x is centred."""
+        """c, z with its bias and the entropy of c, from the CPU kernels; x is centred."""
         return kernels.route_relative(
             x_BMI,
             self.w_JNMI,
@@ -134,6 +136,7 @@ class CapsuleLayer(nn.Module):
             self.agreement,
             self.sharpness,
             float(self.fan),
+            self.b,
         )
 
     def preactivation(

@@ -162,10 +162,10 @@ def step_of_winners(
     sample_visible: bool,
 ) -> tuple[Gradients, Info]:
     """`step` by the CPU kernels when the winner stays: only its chain is followed, 1/J of the work."""
-    check_tensor("x", x, {"B": None, "I": layer.lower[0], "M": layer.lower[1]}, like=layer.w_JNMI)
+    sizes = {"B": None, "I": layer.lower[0], "M": layer.lower[1]}
+    check_tensor("x", x, sizes, like=layer.w_JNMI, finite=False)
     x_BMI = kernels.centred(x, layer.mu)
     c, z, entropy = layer.routed_by_kernels(x_BMI)
-    z = z + layer.b
     probability = layer.on_given_visible(z, temperature)
     on = noise.choose(0, probability)
     mean_BN = layer.hidden_given_visible(z[torch.arange(len(x)), on])

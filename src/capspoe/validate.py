@@ -8,11 +8,13 @@ from torch import Tensor
 from capspoe.errors import InputError
 
 
-def check_tensor(name: str, value: Any, sizes: dict[str, int | None], like: Tensor | None = None) -> None:
+def check_tensor(
+    name: str, value: Any, sizes: dict[str, int | None], like: Tensor | None = None, finite: bool = True
+) -> None:
     """Raise one clear error naming `name` unless `value` is a finite float tensor of the given sizes.
 
     `sizes` lists the axes in order, by letter; None accepts any length of one or more. Under torch.compile
-    the look at the values is left out, because it would break the graph.
+    the look at the values is left out, because it would break the graph; with finite=False the caller looks.
     """
     if not isinstance(value, Tensor):
         raise InputError(f"{name} must be a torch.Tensor, not {type(value).__name__}")
@@ -30,8 +32,10 @@ def check_tensor(name: str, value: Any, sizes: dict[str, int | None], like: Tens
         raise InputError(f"{name} must have shape ({wanted}), not {tuple(value.shape)}")
     if value.numel() == 0:
         raise InputError(f"{name} is empty: shape {tuple(value.shape)}")
-    if not torch.compiler.is_compiling() and not bool(
-        torch.isfinite(torch.stack(torch.aminmax(value.detach()))).all()
+    if (
+        finite
+        and not torch.compiler.is_compiling()
+        and not bool(torch.isfinite(torch.stack(torch.aminmax(value.detach()))).all())
     ):
         raise InputError(f"{name} contains NaN or infinite values")
 

@@ -21,11 +21,13 @@ from capspoe.kernels.vector import (
     agree_one,
     combine_one,
     combine_wide,
+    copy_vector,
     inverse_roots,
     predict_1x1,
     predict_1x4,
     predict_2x1,
     predict_2x4,
+    turn,
 )
 
 IMAGES = 4  # that share one pass over the weights
@@ -36,15 +38,30 @@ SAFE_LEAST, SAFE_MOST = 1e-30, 1e30  # squared lengths within float32's range, w
 
 
 @compiled
-def centre(lo, hi, x_BIM, mu_IM, out_BMI):  # type: ignore[no-untyped-def]
-    """Images lo to hi less the mean code, turned so that loops run along i."""
+def aligned(size):  # type: ignore[no-untyped-def]
+    """Floats that start at a cache line, so that no vector straddles two."""
+    room = np.empty(size + 16, np.float32)
+    skip = (64 - room.ctypes.data % 64) % 64 // 4
+    return room[skip : skip + size]
+
+
+@compiled
+def centre(lo, hi, x_BIM, mu_IM, out_BMI, finite_B):  # type: ignore[no-untyped-def]
+    """Images lo to hi less the mean code, turned so that loops run along i; and whether all is finite."""
     I, M = mu_IM.shape
+    x, mu, out = x_BIM.reshape(-1), mu_IM.reshape(-1), out_BMI.reshape(-1)
+    check = aligned(LANES)
     for b in range(lo, hi):
-        for first in range(0, I, 2 * LANES):  # a cache line of each row at a time
-            end = min(I, first + 2 * LANES)
+        check[:] = 0.0
+        turned = I // LANES * LANES if M == LANES else 0
+        for i in range(0, turned, LANES):
+            turn(x, (b * I + i) * M, mu, i * M, out, b * M * I + i, I, check)
+        for i in range(turned, I):
             for m in range(M):
-                for i in range(first, end):
-                    out_BMI[b, m, i] = x_BIM[b, i, m] - mu_IM[i, m]
+                value = x_BIM[b, i, m] - mu_IM[i, m]
+                out_BMI[b, m, i] = value
+                check[m % LANES] += value * np.float32(0)
+        finite_B[b] = check.sum() == 0
 
 
 @compiled
@@ -74,8 +91,7 @@ def copy_lanes(row, i, out, at):  # type: ignore[no-untyped-def]
     """Eight numbers of a row from position i on, zeros beyond its end."""
     here = len(row) - i
     if here >= LANES:
-        for lane in range(LANES):
-            out[at + lane] = row[i + lane]
+        copy_vector(row, i, out, at)
     else:
         for lane in range(LANES):
             out[at + lane] = row[i + lane] if lane < here else np.float32(0)
@@ -212,11 +228,3 @@ def combine(u_, u0, weight_, q0, sums_, N, count):  # type: ignore[no-untyped-de
     while n < N:
         combine_one(u_, u0 + n * LANES, weight_, q0, sums_, n * LANES, N, count)
         n += 1
-
-
-@compiled
-def aligned(size):  # type: ignore[no-untyped-def]
-    """Floats that start at a cache line, so that no vector straddles two."""
-    room = np.empty(size + 16, np.float32)
-    skip = (64 - room.ctypes.data % 64) % 64 // 4
-    return room[skip : skip + size]

@@ -40,9 +40,9 @@ def chosen(*tensors: Tensor) -> bool:
     check_choice("CAPSPOE_BACKEND", backend, CHOICES)
     if backend == "reference":
         return False
-    able = all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors) and not (
-        torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    )
+    able = all(
+        isinstance(t, Tensor) and t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors
+    ) and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
     if backend == "kernel" and not able:
         raise InputError("the kernels need float32 tensors on the CPU, and no gradient through them")
     return able

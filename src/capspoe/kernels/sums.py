@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from capspoe.errors import InputError
 from capspoe.noise import Noise
 from capspoe.routing import Agreement, Normalize, Routing, check_in_range, check_routing_arguments
 
@@ -16,7 +17,7 @@ class Routed(NamedTuple):
     """Routing weights, pre-activations, and the entropy of the weights over the axis of their softmax."""
 
     c: Float[Tensor, "B J I"]
-    z: Float[Tensor, "B J N"]
+    z: Float[Tensor, "B J N"]  # the bias included
     entropy: Float[Tensor, "B rest"]
 
 
@@ -30,12 +31,15 @@ class WinnerGradients(NamedTuple):
 
 
 def centred(x: Float[Tensor, "B I M"], mu: Float[Tensor, "I M"]) -> Float[Tensor, "B M I"]:
-    """x - mu, laid out as the other functions want it."""
+    """x - mu, laid out as the other functions want it; an error if not finite."""
     from capspoe.kernels import agreement as parts
     from capspoe.kernels.threads import in_parallel
 
     out = x.new_empty(len(x), x.shape[2], x.shape[1])
-    in_parallel(parts.centre, len(x), array(x), array(mu), array(out))
+    finite_B = np.empty(len(x), np.bool_)
+    in_parallel(parts.centre, len(x), array(x), array(mu), array(out), finite_B)
+    if not finite_B.all():
+        raise InputError("x contains NaN or infinite values")
     return out
 
 
@@ -50,7 +54,9 @@ def route(
     """capspoe.routing.route, without its (B, J, I, N) predictions."""
     check_routing_arguments(x, W, iterations, normalize, agreement)
     x_BMI, w_JNMI = x.transpose(1, 2).contiguous(), W.permute(0, 2, 3, 1).contiguous()
-    c, z, _ = route_relative(x_BMI, w_JNMI, iterations, normalize, agreement, sharpness, scale=1.0)
+    c, z, _ = route_relative(
+        x_BMI, w_JNMI, iterations, normalize, agreement, sharpness, 1.0, x.new_zeros(W.shape[0], W.shape[2])
+    )
     return Routing(c, z)
 
 
@@ -62,8 +68,9 @@ def route_relative(
     agreement: Agreement,
     sharpness: float,
     scale: float,
+    bias: Float[Tensor, "J N"],
 ) -> Routed:
-    """Route x through W = scale w."""
+    """Route x through W = scale w; z gets the bias at the end."""
     from capspoe.kernels import agreement as parts
     from capspoe.kernels import loops
     from capspoe.kernels.threads import in_parallel
@@ -73,7 +80,7 @@ def route_relative(
     if iterations == 1:
         fan = I if normalize == "lower" else J
         z = preactivation(x_BMI, w_JNMI, None).mul_(scale / fan)
-        check_in_range(z)
+        finish(z, bias)
         entropy = x_BMI.new_full((batch, J if normalize == "lower" else I), math.log(fan))
         return Routed(x_BMI.new_full((), 1 / fan).expand(batch, J, I), z, entropy)
     vectors = -(-I // parts.LANES)
@@ -95,8 +102,15 @@ def route_relative(
         w_JP = np.empty((J, N * M * vectors * parts.LANES), np.float32)
         in_parallel(loops.pack_all_w, J, w, w_JP)
         in_parallel(loops.route_upper, groups, x_, zero_, w_JP, *common, array(entropy), M)
-    check_in_range(z)
+    finish(z, bias)
     return Routed(c, z, entropy)
+
+
+def finish(z: Float[Tensor, "B J N"], bias: Float[Tensor, "J N"]) -> None:
+    """z += bias, after a look at its range. NumPy does it in the time that PyTorch takes to wake its threads."""
+    if not np.isfinite(array(z)).all():
+        check_in_range(z)
+    z.numpy()[...] += array(bias)
 
 
 # Sums over all capsules with fixed weights, one upper capsule after the other: no (B, J, I, M) is stored.

@@ -11,115 +11,14 @@ numba's cache looks only at the file of the function it compiled: after a change
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-LANES = 8
-_FLOAT = ir.FloatType()
-_INT = ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
-_INTS = ir.VectorType(_INT, LANES)
+from capspoe.kernels.lanes import INTS, LANES, Lanes, block
+
 _ROOT_FLAGS = ("arcp", "afn", "contract", "reassoc", "nsz")  # a quick estimate, then one Newton step
-
-# 2^f on [-1/2, 1/2], fitted for relative error, which is below float32's own rounding
-_ROUND = 1.5 * 2**23
-_EXP2 = (1.0, 0.69314718, 0.24022648, 0.055503324, 0.0096184378, 0.0013398877, 0.00015353321)
-
-
-class _Lanes:
-    """The instructions, on whole vectors."""
-
-    def __init__(self, context: Any, builder: Any) -> None:
-        self.context, self.builder = context, builder
-
-    def pointer(self, array_type: Any, array: Any, position: Any) -> Any:
-        data = self.context.make_array(array_type)(self.context, self.builder, array).data
-        return self.builder.gep(data, [position])
-
-    def at(self, pointer: Any, position: Any) -> Any:
-        if isinstance(position, int):
-            position = ir.Constant(ir.IntType(64), position)
-        return self.builder.gep(pointer, [position])
-
-    def load(self, pointer: Any) -> Any:
-        return self.builder.load(self.builder.bitcast(pointer, _VECTOR.as_pointer()), align=4)
-
-    def store(self, value: Any, pointer: Any) -> None:
-        self.builder.store(value, self.builder.bitcast(pointer, _VECTOR.as_pointer()), align=4)
-
-    def constant(self, value: float) -> Any:
-        return ir.Constant(_VECTOR, [ir.Constant(_FLOAT, value)] * LANES)
-
-    def variable(self, start: Any) -> Any:
-        """A value that changes in a loop; LLVM turns it into a register."""
-        place = cgutils.alloca_once(self.builder, _VECTOR)
-        self.builder.store(start, place)
-        return place
-
-    def splat(self, scalar: Any) -> Any:
-        empty = ir.Constant(_VECTOR, ir.Undefined)
-        first = self.builder.insert_element(empty, scalar, ir.Constant(_INT, 0))
-        return self.builder.shuffle_vector(first, empty, ir.Constant(_INTS, [0] * LANES))
-
-    def call(self, name: str, *arguments: Any, flags: tuple[str, ...] = ()) -> Any:
-        function_type = ir.FunctionType(_VECTOR, [_VECTOR] * len(arguments))
-        function = cgutils.get_or_insert_function(self.builder.module, function_type, f"llvm.{name}.v8f32")
-        return self.builder.call(function, arguments, fastmath=flags)
-
-    def fma(self, a: Any, b: Any, c: Any) -> Any:
-        return self.call("fmuladd", a, b, c)
-
-    def add_to(self, place: Any, a: Any, b: Any) -> None:
-        self.builder.store(self.fma(a, b, self.builder.load(place)), place)
-
-    def at_least(self, x: Any, least: float) -> Any:
-        bound = self.constant(least)
-        return self.builder.select(self.builder.fcmp_ordered(">", x, bound), x, bound)
-
-    def exp2(self, y: Any) -> Any:
-        """2^y for y up to 127, and no less than 2^-126: the whole part by the exponent's bits, the rest by a
-        polynomial. Adding _ROUND leaves the whole part in the low bits of the sum."""
-        b = self.builder
-        y = self.at_least(y, -126.0)
-        rounded = b.fadd(y, self.constant(_ROUND))
-        f = b.fsub(y, b.fsub(rounded, self.constant(_ROUND)))
-        p = self.constant(_EXP2[-1])
-        for coefficient in _EXP2[-2::-1]:
-            p = self.fma(p, f, self.constant(coefficient))
-        exponent = b.shl(b.bitcast(rounded, _INTS), ir.Constant(_INTS, [23] * LANES))
-        return b.bitcast(b.add(b.bitcast(p, _INTS), exponent), _VECTOR)
-
-
-def _block(emit: Callable[..., None]) -> Any:
-    """Make `emit(lanes, *arguments)` callable from numba; arrays arrive as pointers to their first float."""
-
-    def typing(typingctx: Any, *arguments: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            lanes = _Lanes(context, builder)
-            zero = ir.Constant(ir.IntType(64), 0)
-            ready = []
-            for kind, value in zip(signature.args, values, strict=True):
-                if isinstance(kind, types.Array):
-                    ready.append(lanes.pointer(kind, value, zero))
-                elif isinstance(kind, types.Integer):
-                    ready.append(context.cast(builder, value, kind, types.int64))
-                else:
-                    ready.append(context.cast(builder, value, kind, types.float32))
-            emit(lanes, *ready)
-            return context.get_dummy_value()
-
-        return types.void(*arguments), generate
-
-    # numba reads the number of arguments from the signature
-    names = ", ".join(emit.__code__.co_varnames[1 : emit.__code__.co_argcount])
-    scope: dict[str, Any] = {"typing": typing}
-    exec(f"def {emit.__name__}(typingctx, {names}):\n    return typing(typingctx, {names})", scope)
-    return intrinsic(scope[emit.__name__])
 
 
 def _predict(neurons: int, images: int) -> Any:
@@ -132,7 +31,7 @@ def _predict(neurons: int, images: int) -> Any:
     """
 
     def predict(
-        lanes: _Lanes,
+        lanes: Lanes,
         w: Any,
         w0: Any,
         x: Any,
@@ -182,14 +81,14 @@ def _predict(neurons: int, images: int) -> Any:
                 lanes.store(square, q_v)
 
     predict.__name__ = f"predict_{neurons}x{images}"
-    return _block(predict)
+    return block(predict)
 
 
 def _agree(group: int) -> Any:
     """logits += (u . direction) scale: `direction` [N] holds each number eight times."""
 
     def agree(
-        lanes: _Lanes, u: Any, u0: Any, direction: Any, scale: Any, q0: Any, logits: Any, l0: Any, N: Any
+        lanes: Lanes, u: Any, u0: Any, direction: Any, scale: Any, q0: Any, logits: Any, l0: Any, N: Any
     ) -> None:
         b = lanes.builder
         u, scale, logits = lanes.at(u, u0), lanes.at(scale, q0), lanes.at(logits, l0)
@@ -206,14 +105,14 @@ def _agree(group: int) -> Any:
             lanes.store(lanes.fma(b.load(acc[g]), lanes.load(lanes.at(scale, g * LANES)), old), place)
 
     agree.__name__ = f"agree_{group}"
-    return _block(agree)
+    return block(agree)
 
 
 def _combine(neurons: int) -> Any:
     """sums [N] += weight u, over `count` vectors, for a few neurons whose sums stay in registers."""
 
     def combine(
-        lanes: _Lanes, u: Any, u0: Any, weight: Any, q0: Any, sums: Any, s0: Any, N: Any, count: Any
+        lanes: Lanes, u: Any, u0: Any, weight: Any, q0: Any, sums: Any, s0: Any, N: Any, count: Any
     ) -> None:
         b = lanes.builder
         u, weight, sums = lanes.at(u, u0), lanes.at(weight, q0), lanes.at(sums, s0)
@@ -227,13 +126,13 @@ def _combine(neurons: int) -> Any:
             lanes.store(b.load(acc[n]), lanes.at(sums, n * LANES))
 
     combine.__name__ = f"combine_{neurons}"
-    return _block(combine)
+    return block(combine)
 
 
 def _dots(rows: int) -> Any:
     """sums [row] += w x, over `count` vectors: scalar products of x with a few rows of w, `stride` apart."""
 
-    def dots(lanes: _Lanes, w: Any, w0: Any, stride: Any, x: Any, sums: Any, s0: Any, count: Any) -> None:
+    def dots(lanes: Lanes, w: Any, w0: Any, stride: Any, x: Any, sums: Any, s0: Any, count: Any) -> None:
         b = lanes.builder
         sums = lanes.at(sums, s0)
         start = [lanes.at(w, b.add(w0, b.mul(stride, ir.Constant(stride.type, k)))) for k in range(rows)]
@@ -247,13 +146,13 @@ def _dots(rows: int) -> Any:
             lanes.store(b.load(acc[k]), lanes.at(sums, k * LANES))
 
     dots.__name__ = f"dots_{rows}"
-    return _block(dots)
+    return block(dots)
 
 
 def _exponentiate(group: int) -> Any:
     """weight = 2^(logit - shift); total[0] += weight, total[1] += weight (logit - shift): the entropy."""
 
-    def exponentiate(lanes: _Lanes, logits: Any, shift: Any, weight: Any, total: Any, q0: Any) -> None:
+    def exponentiate(lanes: Lanes, logits: Any, shift: Any, weight: Any, total: Any, q0: Any) -> None:
         b = lanes.builder
         shifts = lanes.splat(shift)
         sums = [lanes.load(lanes.at(total, k * LANES)) for k in range(2)]
@@ -267,10 +166,10 @@ def _exponentiate(group: int) -> Any:
             lanes.store(sums[k], lanes.at(total, k * LANES))
 
     exponentiate.__name__ = f"exponentiate_{group}"
-    return _block(exponentiate)
+    return block(exponentiate)
 
 
-def _inverse_roots(lanes: _Lanes, x: Any, x0: Any, out: Any, extremes: Any, count: Any) -> None:
+def _inverse_roots(lanes: Lanes, x: Any, x0: Any, out: Any, extremes: Any, count: Any) -> None:
     """out = 1 / sqrt(x); extremes: the least and the largest x of each lane."""
     b = lanes.builder
     least, most = lanes.variable(lanes.constant(math.inf)), lanes.variable(lanes.constant(0.0))
@@ -286,7 +185,7 @@ def _inverse_roots(lanes: _Lanes, x: Any, x0: Any, out: Any, extremes: Any, coun
     lanes.store(b.load(most), lanes.at(extremes, LANES))
 
 
-def _sigmoid(lanes: _Lanes, x: Any, x0: Any) -> None:
+def _sigmoid(lanes: Lanes, x: Any, x0: Any) -> None:
     """x = 1 / (1 + exp(-x)), in place."""
     b = lanes.builder
     place = lanes.at(x, x0)
@@ -296,6 +195,38 @@ def _sigmoid(lanes: _Lanes, x: Any, x0: Any) -> None:
     lanes.store(b.fdiv(one, b.fadd(one, e)), place)
 
 
+def _copy(lanes: Lanes, source: Any, s0: Any, target: Any, t0: Any) -> None:
+    lanes.store(lanes.load(lanes.at(source, s0)), lanes.at(target, t0))
+
+
+def _turn(
+    lanes: Lanes, x: Any, x0: Any, mu: Any, mu0: Any, out: Any, o0: Any, stride: Any, check: Any
+) -> None:
+    """out = (x - mu) transposed, for eight lower capsules of eight neurons; rows of out are `stride` apart.
+
+    check += 0 (x - mu), which stays 0 unless something is not finite.
+    """
+    b = lanes.builder
+    rows = [
+        b.fsub(lanes.load(lanes.at(x, b.add(x0, k))), lanes.load(lanes.at(mu, b.add(mu0, k))))
+        for k in (ir.Constant(x0.type, LANES * r) for r in range(LANES))
+    ]
+    finite = lanes.load(check)
+    for row in rows:
+        finite = lanes.fma(row, lanes.constant(0.0), finite)
+    lanes.store(finite, check)
+    for k in (1, 2, 4):  # swap the off-diagonal blocks of size k
+        upper = [lane if not lane & k else LANES + (lane ^ k) for lane in range(LANES)]
+        lower = [lane | k if not lane & k else LANES + lane for lane in range(LANES)]
+        for r in range(LANES):
+            if not r & k:
+                pair = rows[r], rows[r | k]
+                rows[r] = b.shuffle_vector(*pair, ir.Constant(INTS, upper))
+                rows[r | k] = b.shuffle_vector(*pair, ir.Constant(INTS, lower))
+    for r, row in enumerate(rows):
+        lanes.store(row, lanes.at(out, b.add(o0, b.mul(stride, ir.Constant(stride.type, r)))))
+
+
 GROUP, WIDE = 6, 8
 predict_2x4, predict_1x4 = _predict(2, 4), _predict(1, 4)
 predict_2x1, predict_1x1 = _predict(2, 1), _predict(1, 1)
@@ -303,4 +234,5 @@ agree_group, agree_one = _agree(GROUP), _agree(1)
 combine_wide, combine_one = _combine(WIDE), _combine(1)
 dots_four, dots_one = _dots(4), _dots(1)
 exponentiate_group, exponentiate_one = _exponentiate(GROUP), _exponentiate(1)
-inverse_roots, sigmoid = _block(_inverse_roots), _block(_sigmoid)
+inverse_roots, sigmoid = block(_inverse_roots), block(_sigmoid)
+copy_vector, turn = block(_copy), block(_turn)

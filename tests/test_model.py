@@ -100,6 +100,22 @@ def test_contrast_makes_the_code_more_decided(model):
     assert (seen[5.0] * (1 - seen[5.0])).mean() < (plain * (1 - plain)).mean()
 
 
+def test_the_fitted_contrast_makes_painted_codes_vary_like_real_ones():
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(500, 7, 3, generator=rng)
+    prior = CapsulePrior(2, 3)
+    for factor in (1.5, 3.0):
+        prior.fit_contrast(logits, torch.sigmoid(factor * logits))
+        assert prior.contrast.item() == pytest.approx(factor, abs=0.01)
+    prior.fit_contrast(logits, torch.full((500, 7, 3), 0.5))
+    assert prior.contrast.item() == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_contrast_may_be_set(model):
+    assert 1 <= model.contrast <= 8
+    assert CapsulePoE(model.config.replace(contrast=3.0), model.image).contrast == 3.0
+
+
 def test_decode_needs_to_know_which_capsule_is_on(model, images):
     on, hidden = model.encode(images)
     with pytest.raises(InputError, match="several capsules on"):

@@ -74,8 +74,8 @@ class CapsuleConfig:
     """What `sample` draws from by default: the capsule's own distribution, or the paper's."""
     components: int = 8
     """Gaussians in each capsule's fitted prior."""
-    contrast: float = 2.0
-    """Factor on the code's logits when an image is painted; 1 takes the probabilities as they are."""
+    contrast: float | None = None
+    """Factor on the code's logits when an image is painted (1: the plain probabilities; fitted unless said)."""
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,12 @@ class CapsulePoE(nn.Module):
         return self.stack[-1]
 
     @property
+    def contrast(self) -> float:
+        """What `paint` multiplies the code's logits by: the setting, or the fitted value."""
+        chosen = self.config.capsules.contrast
+        return float(self.prior.contrast) if chosen is None else chosen
+
+    @property
     def device(self) -> torch.device:
         return self.top.w_JNMI.device
 
@@ -148,11 +154,11 @@ class CapsulePoE(nn.Module):
     ) -> Float[Tensor, "B C H W"]:
         """Top-layer states to images, with the routing weights c.
 
-        P(x | h) averages over what h leaves open, so it is greyer than any real code. `contrast` multiplies its
-        logits, which makes the code as decided as real ones are; 1 leaves the probabilities as they are.
+        P(x | h) averages over what h leaves open, so it is greyer than real codes are. `contrast` multiplies its
+        logits (by the model's own factor unless said); 1 leaves the probabilities as they are.
         """
         x = self.top.visible_given_hidden(h, c)
-        factor = self.config.capsules.contrast if contrast is None else contrast
+        factor = self.contrast if contrast is None else contrast
         if factor != 1:
             x = torch.sigmoid(factor * torch.logit(x, eps=1e-6))
         return self.autoencoder.decode(self.lower_down(x))

@@ -14,6 +14,7 @@ from capspoe.capsules import CapsuleLayer
 from capspoe.checkpoint import State
 from capspoe.codes import code_batch
 from capspoe.config import TrainingConfig
+from capspoe.contrastive import switched_on
 from capspoe.errors import DivergedError
 from capspoe.figures import write_grid
 from capspoe.journal import Journal
@@ -21,6 +22,7 @@ from capspoe.model import CapsulePoE, centre_crop
 from capspoe.noise import Noise
 
 PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
+CONTRAST_IMAGES = 2000  # images that the contrast is fitted to
 
 
 def steps_in_order(
@@ -251,6 +253,12 @@ def fit_prior(model: CapsulePoE, codes: np.ndarray, components: int | None = Non
     model.prior.use.copy_(use / use.sum())
     for j, parts in enumerate(kept):
         model.prior.fit(j, np.concatenate(parts)[:PRIOR_IMAGES], seed, components)
+    some = np.linspace(0, len(codes) - 1, min(len(codes), CONTRAST_IMAGES)).astype(int)
+    x = model.lift(code_batch(codes, some, model.device))
+    z = layer(x).z
+    h = layer.hidden_given_visible(z)
+    on = layer.on_given_visible(z).argmax(-1) if layer.gate == "winner" else None
+    model.prior.fit_contrast(torch.logit(layer.visible_given_hidden(switched_on(h, on), None), eps=1e-6), x)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -76,9 +76,7 @@ def test_reconstruct_goes_through_the_winner_with_the_routing_of_the_way_up(mode
         on = model.top.on_given_visible(z).argmax(-1)
         h = torch.zeros_like(z)
         h[range(20), on] = z[range(20), on]
-        code = torch.sigmoid(
-            model.config.capsules.contrast * torch.logit(model.top.visible_given_hidden(h, c))
-        )
+        code = torch.sigmoid(model.contrast * torch.logit(model.top.visible_given_hidden(h, c)))
         expected = model.autoencoder.decode(code)
     np.testing.assert_allclose(painted, expected.permute(0, 2, 3, 1), atol=1e-5)
 

@@ -164,8 +164,8 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "channels": (8, 65536), "dropout": (0, 0.95), "code_noise": (0, 100), "autoencoder_epochs": (1, 1e6),
     "autoencoder_lr": (0, 10), "autoencoder_l2": (0, 10),
     "iterations": (1, 1000), "sharpness": (-1000, 1000), "components": (1, 256), "contrast": (0.1, 100),
-    "epochs": (1, 1e6), "least_steps": (0, 1e9), "batch": (1, 1e6), "lr": (0, 100), "momentum": (0, 0.999), "l2": (0, 10),
-    "cd": (1, 10**6), "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100),
+    "epochs": (1, 1e6), "least_steps": (0, 1e9), "batch": (1, 1e6), "lr": (0, 100),
+    "momentum": (0, 0.999), "l2": (0, 10), "cd": (1, 10**6), "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100),
     "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
 }  # fmt: skip
 
@@ -210,7 +210,8 @@ _FOR_DATA: dict[str, dict[str, Any]] = {
 }
 _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0,
-    "prior": "standard", "contrast": 1.0, "optimizer": "sgd", "autoencoder_lr": 0.2, "autoencoder_l2": 1e-5, "lr": 0.02,
+    "prior": "standard", "contrast": 1.0, "optimizer": "sgd", "autoencoder_lr": 0.2,
+    "autoencoder_l2": 1e-5, "lr": 0.02,
 }  # fmt: skip
 
 

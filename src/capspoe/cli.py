@@ -17,6 +17,10 @@ usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
   train DATA        train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz
   sample RUN        new images from a trained run, as .png or .npz
   encode RUN        which capsule is on for each image, and its numbers, as .npz
+  reconstruct RUN   images and what comes back through the autoencoder and the capsules, as .png
+  traverse RUN      what each number of a capsule changes, as .png
+  routing RUN       how an image is routed, as .svg, and where its capsule looks, as .png
+  report RUN        one page about the run: report.html, with every figure
   data              list, fetch and verify data sets
   bench             how fast the kernels are on this machine
 
@@ -202,6 +206,101 @@ def encode(argv: list[str]) -> None:
     print(a.out)
 
 
+# reconstruct, traverse, routing, report
+
+
+def reconstruct(argv: list[str]) -> None:
+    import tyro
+
+    @dataclass(frozen=True)
+    class Reconstruct:
+        """Images, and what comes back through the autoencoder, their capsule and all capsules, with errors.
+
+        Writes RUN/figures/reconstructions.png.
+        """
+
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        """The run folder."""
+        count: int = 10
+        """How many images."""
+        first: int = 0
+        """The number of the first one."""
+        between: str | None = None
+        """Two image numbers, as 3,18: also the way from the one to the other, if one capsule is on for both."""
+        split: Literal["train", "test", "all"] = "test"
+        """Which part of the run's own data."""
+
+    a = parse(Reconstruct, "reconstruct", argv)
+    from capspoe.figures import commands
+
+    between = commands.parse_between(a.between)
+    print(*commands.reconstruct_run(a.run, a.count, a.first, between, a.split), sep="\n")
+
+
+def traverse(argv: list[str]) -> None:
+    import tyro
+
+    @dataclass(frozen=True)
+    class Traverse:
+        """Each number of a capsule swept over 2.5 standard deviations of its prior to either side.
+
+        Writes RUN/figures/traverse-J.png.
+        """
+
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        """The run folder."""
+        capsule: int | None = None
+        """Only this capsule."""
+        axes: Literal["neurons", "principal"] = "neurons"
+        """Sweep the capsule's numbers, or the principal axes of its prior."""
+
+    a = parse(Traverse, "traverse", argv)
+    from capspoe.figures import commands
+
+    print(*commands.traverse_run(a.run, a.capsule, a.axes), sep="\n")
+
+
+def routing(argv: list[str]) -> None:
+    import tyro
+
+    @dataclass(frozen=True)
+    class Routing:
+        """How one image is routed, Figure 1 of the paper, and where the capsule that is on looks.
+
+        Writes RUN/figures/routing-K.svg and heat-K.png.
+        """
+
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        """The run folder."""
+        image: int = 0
+        """The number of the image."""
+        split: Literal["train", "test", "all"] = "test"
+        """Which part of the run's own data."""
+
+    a = parse(Routing, "routing", argv)
+    from capspoe.figures import commands
+
+    print(*commands.route_run(a.run, a.image, a.split), sep="\n")
+
+
+def report(argv: list[str]) -> None:
+    import tyro
+
+    @dataclass(frozen=True)
+    class Report:
+        """One page about a run, RUN/report.html, that needs no other file; its figures are in RUN/figures too."""
+
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        """The run folder."""
+        image: int = 0
+        """The number of the test image whose routing is shown."""
+
+    a = parse(Report, "report", argv)
+    from capspoe.report import write_report
+
+    print(write_report(a.run, a.image))
+
+
 def check_suffix(path: Path, *suffixes: str) -> None:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
@@ -263,6 +362,10 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "sample": sample,
     "encode": encode,
+    "reconstruct": reconstruct,
+    "traverse": traverse,
+    "routing": routing,
+    "report": report,
     "data": data,
     "bench": bench,
 }

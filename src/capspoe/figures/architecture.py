@@ -10,8 +10,8 @@ from capspoe.checkpoint import write_atomically, writing
 from capspoe.figures.svg import document, number, picture, tag, text
 from capspoe.model import CapsulePoE
 
-_PITCH, _MARGIN, _TOP = 236, 40, 150
-_MIDDLE = _TOP + 100  # height at which the arrows run
+_PITCH, _MARGIN = 236, 40
+_MIDDLE = 192  # height at which the arrows run
 _STACK = 7  # rectangles that stand for a row of capsules
 
 
@@ -23,7 +23,7 @@ class Stage(NamedTuple):
     shape: tuple[int, int, int] | None  # (height, width, channels) of a map, None for capsules
     up: tuple[str, ...] = ()  # what leads here
     down: tuple[str, ...] = ()  # what leads back
-    weights: int = 0  # parameters on the way here and back
+    weights: tuple[int, int] = (0, 0)  # parameters on the way here, and back if those are others
 
 
 def stages_of(model: CapsulePoE) -> list[Stage]:
@@ -38,21 +38,20 @@ def stages_of(model: CapsulePoE) -> list[Stage]:
         Stage(
             "features", f"{H - k + 1}x{W - k + 1}x{channels}", (H - k + 1, W - k + 1, channels),
             (f"convolution {k}x{k}", f"[{k}, {k}, {C}, {channels}]", "LeakyReLU"),
-            (f"transposed {k}x{k}", "sigmoid"), _count(a.down_1, a.up_2),
+            (f"transposed {k}x{k}", "sigmoid"), (_count(a.down_1), _count(a.up_2)),
         ),
         Stage(
             "code", f"{h}x{w}x{channels}", (h, w, channels),
             (f"convolution {k}x{k} / 2", f"[{k}, {k}, {channels}, {channels}]", "sigmoid"),
-            (f"transposed {k}x{k} / 2", "LeakyReLU"), _count(a.down_2, a.up_1),
+            (f"transposed {k}x{k} / 2", "LeakyReLU"), (_count(a.down_2), _count(a.up_1)),
         ),
         Stage("lower capsules", f"{I} x {M} neurons", None, ("reshape", f"{M} channels each"), ("reshape",)),
     ]  # fmt: skip
     for depth, layer in enumerate(model.stack):
         (J, N), top = layer.upper, depth == len(model.stack) - 1
         name = "upper capsules" if top else f"capsules, layer {depth + 1}"
-        found.append(
-            Stage(name, f"{J} x {N} neurons", None, _upward(layer), ("reverse routing",), _count(layer))
-        )
+        back = ("reverse routing", "the same W")
+        found.append(Stage(name, f"{J} x {N} neurons", None, _upward(layer), back, (_count(layer), 0)))
     return found
 
 
@@ -74,7 +73,7 @@ def architecture(
     """The SVG; `image` and `painted` (H, W, C) stand at the ends if given: one that goes in, one that comes out."""
     stages = stages_of(model)
     width = 2 * _MARGIN + (len(stages) - 1) * _PITCH + 130
-    height = _MIDDLE + 300
+    height = _MIDDLE + 292
     centre = [_MARGIN + 65 + k * _PITCH for k in range(len(stages))]
     parts = [
         text(_MARGIN, 38, "The network", 22, font_weight="700"),
@@ -82,7 +81,7 @@ def architecture(
     ]
     parts.append(_brace(centre[0] - 60, centre[2] + 60, 96, "1  trained first, as an autoencoder"))
     parts.append(_brace(centre[3] - 60, centre[-1] + 60, 96, "2  trained next, as a product of experts"))
-    low = _MIDDLE + 180
+    low = _MIDDLE + 166
     for k, (stage, x) in enumerate(zip(stages, centre, strict=True)):
         if k:
             _connect(parts, centre[k - 1] + 62, x - 62, stage, low)
@@ -123,14 +122,12 @@ def _connect(parts: list[str], left: float, right: float, stage: Stage, low: flo
     for k, words in enumerate(stage.up):
         y = _MIDDLE - 14 - 16 * (len(stage.up) - 1 - k)
         parts.append(text(middle, y, words, 12, "text" if k == 0 else "quiet", text_anchor="middle"))
-    if stage.weights:
-        parts.append(text(middle, _MIDDLE + 20, f"{stage.weights:,}", 12, "quiet", text_anchor="middle"))
-        parts.append(text(middle, _MIDDLE + 35, "parameters", 12, "quiet", text_anchor="middle"))
-    parts.append(
-        tag("path", d=f"M{number(left + 8)} {low}H{number(right)}", class_="edge-accent", stroke_width=1.6)
-    )
+    forward, back = ((f"{count:,} parameters",) if count else () for count in stage.weights)
+    for words in forward:
+        parts.append(text(middle, _MIDDLE + 20, words, 12, "quiet", text_anchor="middle"))
+    parts.append(tag("path", d=f"M{number(left + 8)} {low}H{number(right)}", class_="edge-accent", stroke_width=1.6))
     parts.append(tag("path", d=f"M{number(left)} {low}l10 -5v10z", class_="accent", data_role="down"))
-    for k, words in enumerate(stage.down):
+    for k, words in enumerate((*stage.down, *back)):
         parts.append(text(middle, low + 22 + 16 * k, words, 12, "quiet", text_anchor="middle"))
 
 
@@ -178,9 +175,7 @@ def _way_back(model: CapsulePoE, centre: list[float], low: float, painted: np.nd
         parts.append(picture(centre[0] - 38, low - 38, 76, painted, data_role="painted"))
     else:
         parts.append(text(centre[0], low + 4, "new image", 13, text_anchor="middle", font_weight="600"))
-    parts.append(
-        _brace_below(centre[0] - 60, centre[-1] + 60, low + 62, "3  new images: one capsule on, and back")
-    )
+    parts.append(_brace_below(centre[0] - 60, centre[-1] + 60, low + 76, "3  new images: one capsule on, and back"))
     return "".join(parts)
 
 

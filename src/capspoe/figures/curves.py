@@ -29,6 +29,8 @@ class Chart(NamedTuple):
     step: np.ndarray  # (n,)
     series: list[Series]  # one or two that are named, or many that are alike
     logarithmic: bool = False
+    many: bool = False
+    level: float | None = None  # where equal use would be
 
 
 def read_metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -68,24 +70,29 @@ def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
             Series("by the mean code", columns["baseline"]),
         ]
         found.append(Chart(f"{where}: error of the code", step, error))
-        if columns["temperature"].ndim == 1 and len(lines) and columns["confidence"].max() > 0:
-            found.append(
-                Chart(f"{where}: probability of the winner", step, [Series("mean", columns["confidence"])])
-            )
-            found.append(
-                Chart(f"{where}: temperature of the gate", step, [Series("T", columns["temperature"])], True)
-            )
-        use = [Series(f"capsule {j}", values) for j, values in enumerate(columns["use"].T)]
-        found.append(Chart(f"{where}: share of use, a line a capsule", step, use))
+        shares = columns["use"]
+        if np.allclose(shares.sum(-1), 1, atol=1e-3):  # exactly one capsule is on
+            sure = Series("mean", columns["confidence"])
+            found.append(Chart(f"{where}: probability of the winner", step, [sure]))
+            heat = Series("T", columns["temperature"])
+            found.append(Chart(f"{where}: temperature of the gate", step, [heat], logarithmic=True))
+            title, even = f"{where}: share of use, a line a capsule", 1 / shares.shape[1]
+        else:
+            title, even = f"{where}: mean probability of being on, a line a capsule", None
+        use = [Series(f"capsule {j}", values) for j, values in enumerate(shares.T)]
+        found.append(Chart(title, step, use, many=True, level=even))
     return found
 
 
-def ticks(low: float, high: float, logarithmic: bool = False, count: int = 4) -> list[float]:
-    """Round numbers within the range."""
+def ticks(low: float, high: float, logarithmic: bool = False) -> list[float]:
+    """About five round numbers within the range."""
     if logarithmic:
-        found = [m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
-        return found[:: -(-len(found) // (count + 2))] if found else []
-    raw = (high - low) / count
+        for digits in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+            found = [m * 10.0**e for e in range(-12, 13) for m in digits if low <= m * 10.0**e <= high]
+            if len(found) >= 4:
+                break
+        return found[:: max(1, -(-len(found) // 6))]
+    raw = (high - low) / 6
     size = 10.0 ** np.floor(np.log10(raw))
     unit = size * next(m for m in (1, 2, 5, 10) if m * size >= raw * 0.999)
     return [float(unit * k) for k in range(int(np.ceil(low / unit - 1e-9)), int(high / unit + 1e-9) + 1)]
@@ -123,7 +130,7 @@ def chart_svg(chart: Chart, x0: float = 0, y0: float = 0) -> str:
             text(float(px(value)), y0 + HEIGHT - _BOTTOM + 20, f"{value:,.0f}", 12, "quiet", **place)
         )
     parts.append(text(x0 + WIDTH - _RIGHT, y0 + HEIGHT - 4, "steps", 12, "quiet", text_anchor="end"))
-    named = len(chart.series) <= 2
+    named = not chart.many
     chosen = np.unique(np.linspace(0, len(chart.step) - 1, _POINTS).astype(int))
     legend_x = x0 + _LEFT
     for k, series in enumerate(chart.series):
@@ -144,8 +151,8 @@ def chart_svg(chart: Chart, x0: float = 0, y0: float = 0) -> str:
             )
             parts.append(text(legend_x + 24, y0 + 42, final, 12, "quiet"))
             legend_x += 40 + 6.4 * len(final)
-    if not named:
-        even = 1 / len(chart.series)
+    if chart.level is not None:
+        even = chart.level
         line = f"M{number(x0 + _LEFT)} {number(float(py(even)))}H{number(x0 + WIDTH - _RIGHT)}"
         parts.append(tag("path", d=line, class_="series-1", stroke_width=1.6, stroke_dasharray="5 4"))
         parts.append(tag("path", d=f"M{number(legend_x)} {number(y0 + 38)}h18", class_="series-1", stroke_width=2,
@@ -157,7 +164,7 @@ def chart_svg(chart: Chart, x0: float = 0, y0: float = 0) -> str:
 def chart_document(chart: Chart) -> str:
     """One chart that stands alone."""
     ends = ", ".join(f"{s.name} from {s.values[0]:.3g} to {s.values[-1]:.3g}" for s in chart.series[:2])
-    many = f"{len(chart.series)} lines, one a capsule" if len(chart.series) > 2 else ends
+    many = f"{len(chart.series)} lines, one a capsule" if chart.many else ends
     words = f"{chart.title}, over {int(chart.step[-1])} steps: {many}."
     return document(WIDTH, HEIGHT, chart.title, words, chart_svg(chart))
 

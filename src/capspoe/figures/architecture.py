@@ -74,7 +74,7 @@ def architecture(
     stages = stages_of(model)
     width = 2 * _MARGIN + (len(stages) - 1) * _PITCH + 130
     height = _MIDDLE + 292
-    centre = [_MARGIN + 65 + k * _PITCH for k in range(len(stages))]
+    centre = [_MARGIN + 65.0 + k * _PITCH for k in range(len(stages))]
     parts = [
         text(_MARGIN, 38, "The network", 22, font_weight="700"),
         text(_MARGIN, 62, _summary(model), 13, "quiet"),
@@ -125,7 +125,9 @@ def _connect(parts: list[str], left: float, right: float, stage: Stage, low: flo
     forward, back = ((f"{count:,} parameters",) if count else () for count in stage.weights)
     for words in forward:
         parts.append(text(middle, _MIDDLE + 20, words, 12, "quiet", text_anchor="middle"))
-    parts.append(tag("path", d=f"M{number(left + 8)} {low}H{number(right)}", class_="edge-accent", stroke_width=1.6))
+    parts.append(
+        tag("path", d=f"M{number(left + 8)} {low}H{number(right)}", class_="edge-accent", stroke_width=1.6)
+    )
     parts.append(tag("path", d=f"M{number(left)} {low}l10 -5v10z", class_="accent", data_role="down"))
     for k, words in enumerate((*stage.down, *back)):
         parts.append(text(middle, low + 22 + 16 * k, words, 12, "quiet", text_anchor="middle"))
@@ -139,11 +141,9 @@ def _volume(
     tall, wide = max(shape[0] * unit, 8), max(shape[1] * unit, 8)
     depth = min(4 + 1.6 * np.sqrt(shape[2]), 24)
     left, top = x - (wide + depth) / 2, y - (tall - depth) / 2
-    lid = f"M{number(left)} {number(top)}l{number(depth)} -{number(depth)}h{number(wide)}l-{number(depth)} {number(depth)}z"
-    side = (
-        f"M{number(left + wide)} {number(top)}l{number(depth)} -{number(depth)}v{number(tall)}"
-        f"l-{number(depth)} {number(depth)}z"
-    )
+    d = number(depth)
+    lid = f"M{number(left)} {number(top)}l{d} -{d}h{number(wide)}l-{d} {d}z"
+    side = f"M{number(left + wide)} {number(top)}l{d} -{d}v{number(tall)}l-{d} {d}z"
     front = tag("rect", x=left, y=top, width=wide, height=tall, class_="box")
     if image is not None:
         front += picture(left, top, wide, image)
@@ -175,7 +175,9 @@ def _way_back(model: CapsulePoE, centre: list[float], low: float, painted: np.nd
         parts.append(picture(centre[0] - 38, low - 38, 76, painted, data_role="painted"))
     else:
         parts.append(text(centre[0], low + 4, "new image", 13, text_anchor="middle", font_weight="600"))
-    parts.append(_brace_below(centre[0] - 60, centre[-1] + 60, low + 76, "3  new images: one capsule on, and back"))
+    parts.append(
+        _brace_below(centre[0] - 60, centre[-1] + 60, low + 76, "3  new images: one capsule on, and back")
+    )
     return "".join(parts)
 
 

@@ -28,8 +28,8 @@ def reconstruct_run(
     found = reconstructions(model, source.batch(np.arange(first, min(first + count, len(source)))))
     written = [run / "figures" / "reconstructions.png"]
     if between:
-        ends = [one_image(source, k, split) for k in between]
-        way = interpolate(model, *ends)
+        first_end, second_end = (one_image(source, k, split) for k in between)
+        way = interpolate(model, first_end, second_end)
         written.append(run / "figures" / f"interpolation-{between[0]}-{between[1]}.png")
         write_interpolations([way], written[1])
     write_reconstructions(found, written[0])

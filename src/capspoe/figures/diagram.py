@@ -1,7 +1,7 @@
 """Figure 1 of the paper drawn: one image, its capsules, the routing weights, and what each capsule paints."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -191,8 +191,7 @@ def _edges(view: Routed, shown: np.ndarray, upper_x: dict[int, float]) -> str:
             haze.append(_haze(edges.density, x, top, bottom))
         for i, weight in zip(edges.lower, edges.weight, strict=True):
             share = float(weight) / max(strongest, 1e-9)
-            start, middle = _lower_x(i + 0.5, I), (top + bottom) / 2
-            path = f"M{number(start)} {top}C{number(start)} {number(middle)} {number(x)} {number(middle)} {number(x)} {bottom}"
+            path = f"M{number(_lower_x(i + 0.5, I))} {top}{_bend(_lower_x(i + 0.5, I), top, x, bottom)}"
             lines.append(
                 tag(
                     "path", d=path, class_="edge-accent" if won else "edge",
@@ -204,15 +203,20 @@ def _edges(view: Routed, shown: np.ndarray, upper_x: dict[int, float]) -> str:
     return tag("g", "".join(haze), data_role="density") + tag("g", "".join(lines), data_role="edges")
 
 
+def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
+    """A curve that leaves and arrives upright."""
+    middle = number((y + to_y) / 2)
+    return f"C{number(x)} {middle} {number(to_x)} {middle} {number(to_x)} {number(to_y)}"
+
+
 def _haze(density: np.ndarray, x: float, top: float, bottom: float) -> str:
     """A fan from stretches of the lower row to the winner, as dense as their weights."""
     parts = []
     for k, value in enumerate(density):
         left, right = _lower_x(k, len(density)), _lower_x(k + 1, len(density))
-        middle = (top + bottom) / 2
         path = (
-            f"M{number(left)} {top}C{number(left)} {number(middle)} {number(x - 4)} {number(middle)} {number(x - 4)} {bottom}"
-            f"H{number(x + 4)}C{number(x + 4)} {number(middle)} {number(right)} {number(middle)} {number(right)} {top}Z"
+            f"M{number(left)} {top}{_bend(left, top, x - 4, bottom)}"
+            f"H{number(x + 4)}{_bend(x + 4, bottom, right, top)}Z"
         )
         opacity = 0.12 * min(float(value) ** 2, 4)
         parts.append(
@@ -239,7 +243,7 @@ def _lower_row(view: Routed) -> str:
         )
         for i, on in enumerate(view.lower_on)
     ]  # fmt: skip
-    words = f"{I} lower capsules, position by position" if I == view.code_on.size else f"{I} lower capsules"
+    words = f"{I} lower capsules, position by position" if view.code_on.size == I else f"{I} lower capsules"
     return text(MARGIN, _ROW_Y - 12, words, 13, "quiet") + "".join(cells)
 
 
@@ -248,13 +252,19 @@ def _upper_row(view: Routed, shown: np.ndarray, upper_x: dict[int, float], pitch
     parts = []
     for j in shown:
         x, on, won = upper_x[int(j)], float(view.upper_on[j]), j == view.winner
-        box = {"x": x - width / 2, "y": _UPPER_Y, "width": width, "height": _UPPER_HEIGHT, "rx": 3}
+        box: dict[str, Any] = {
+            "x": x - width / 2,
+            "y": _UPPER_Y,
+            "width": width,
+            "height": _UPPER_HEIGHT,
+            "rx": 3,
+        }
         parts.append(tag("rect", **box, class_="paper"))
         parts.append(tag("rect", **box, class_="ink upper", fill_opacity=f"{on:.3f}", data_j=int(j)))
         parts.append(
             tag("rect", **box, class_="edge-accent" if won else "frame", stroke_width=2.5 if won else 1)
         )
-        label = {"text_anchor": "middle", "font_weight": "700" if won else None}
+        label: dict[str, Any] = {"text_anchor": "middle", "font_weight": "700" if won else None}
         y, size = _UPPER_Y + _UPPER_HEIGHT + 18, min(13.0, 0.55 * pitch)
         parts.append(text(x, y, str(j), size, "accent" if won else "quiet", **label))
     return "".join(parts)
@@ -268,7 +278,7 @@ def _paintings(view: Routed, shown: np.ndarray, upper_x: dict[int, float], side:
         x = upper_x[int(j)] - side / 2
         parts.append(picture(x, y, side, view.painted[j], data_role="painted", data_j=int(j)))
         if j == view.winner:
-            frame = {"x": x - 2, "y": y - 2, "width": side + 4, "height": tall + 4}
+            frame: dict[str, Any] = {"x": x - 2, "y": y - 2, "width": side + 4, "height": tall + 4}
             parts.append(tag("rect", **frame, class_="edge-accent", stroke_width=2.5))
     J = len(view.upper_on)
     which = (

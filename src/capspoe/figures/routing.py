@@ -7,10 +7,10 @@ import torch
 
 from capspoe.contrastive import switched_on
 from capspoe.data import Source
+from capspoe.errors import InputError
 from capspoe.model import CHUNK, CapsulePoE
 from capspoe.routing import on_probability
 from capspoe.validate import check_count
-from capspoe.errors import InputError
 
 
 class Routed(NamedTuple):
@@ -45,7 +45,7 @@ def routed(model: CapsulePoE, image: Any) -> Routed:
     if len(x) != 1:
         raise InputError(f"routing is drawn of one image, not of {len(x)}")
     code = model.autoencoder.encode(x)
-    channels, h, w = model.autoencoder.code_shape
+    _, h, w = model.autoencoder.code_shape
     lower = model.lift(code)
     c, z = model.top(lower)
     weight_JI = c[0] / c[0].mean()

@@ -7,6 +7,7 @@ page gets a dark drawing: where white paper shows a value as darkness, black pap
 import base64
 import io
 from html import escape
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -40,7 +41,7 @@ def number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if value % 1 else str(int(value))
 
 
-def tag(name: str, content: str = "", **attributes: object) -> str:
+def tag(name: str, content: str = "", **attributes: Any) -> str:
     """An element. A trailing underscore of an attribute is dropped, others become hyphens; None leaves it out."""
     words = [name]
     for key, value in attributes.items():
@@ -51,7 +52,7 @@ def tag(name: str, content: str = "", **attributes: object) -> str:
     return f"<{head}>{content}</{name}>" if content else f"<{head}/>"
 
 
-def text(x: float, y: float, words: str, size: float = 13, class_: str = "text", **attributes: object) -> str:
+def text(x: float, y: float, words: str, size: float = 13, class_: str = "text", **attributes: Any) -> str:
     return tag("text", escape(words), x=x, y=y, font_size=size, class_=class_, **attributes)
 
 
@@ -83,7 +84,7 @@ def as_bytes(image: np.ndarray) -> np.ndarray:
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
-def picture(x: float, y: float, side: float, image: np.ndarray, **attributes: object) -> str:
+def picture(x: float, y: float, side: float, image: np.ndarray, **attributes: Any) -> str:
     """An image (H, W, C) in [0, 1], as wide as `side`, its pixels kept sharp."""
     height = side * image.shape[0] / image.shape[1]
     return tag(

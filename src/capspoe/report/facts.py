@@ -65,8 +65,8 @@ def timings(stages: dict[str, list[dict[str, Any]]], batch: int) -> dict[str, di
         rates = np.array([max(line["images_per_second"], 1e-9) for line in lines])
         found[stage.replace("-0", "") if "capsules-1" not in stages else stage] = {
             "steps": int(lines[-1]["step"]),
-            "images per second": float(round(np.median(rates))),
-            "about seconds": float(round((steps * batch / rates).sum(), 1)),
+            "images per second": round(float(np.median(rates))),
+            "about seconds": round(float((steps * batch / rates).sum())),
         }
     return found
 

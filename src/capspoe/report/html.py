@@ -48,7 +48,9 @@ def shown(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else str(value)
+        if math.isfinite(value) and (value.is_integer() or abs(value) >= 1e4) and abs(value) < 1e12:
+            return f"{value:,.0f}"
+        return f"{value:.4g}"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, (list, tuple)):
@@ -58,6 +60,7 @@ def shown(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
+    """Numbers stand right, so that those of a column can be compared."""
     css = ' class="number"' if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
     return f"<td{css}>{escape(shown(value))}</td>"
 
@@ -69,7 +72,9 @@ def _words(name: Any) -> str:
 def pairs_table(values: dict[str, Any], caption: str = "") -> str:
     """Names and values."""
     head = f"<caption>{_words(caption)}</caption>" if caption else ""
-    rows = "".join(f'<tr><th scope="row">{_words(k)}</th>{_cell(v)}</tr>' for k, v in values.items())
+    rows = "".join(
+        f'<tr><th scope="row">{_words(k)}</th><td>{escape(shown(v))}</td></tr>' for k, v in values.items()
+    )
     return f"<table>{head}<tbody>{rows}</tbody></table>"
 
 
@@ -85,22 +90,25 @@ def matrix_table(rows: dict[str, dict[str, Any]], caption: str = "") -> str:
     return f"<table>{head}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def nested_tables(values: Any, name: str = "", depth: int = 0) -> str:
+def nested_tables(values: Any, name: str = "") -> str:
     """Any nest of dicts, lists and numbers as tables: the innermost two levels are one table."""
     if isinstance(values, list) and values and all(isinstance(v, dict) for v in values):
         values = {str(k + 1): v for k, v in enumerate(values)}
     if not isinstance(values, dict):
         return pairs_table({name or "value": values})
     plain = {k: v for k, v in values.items() if not _nested(v)}
-    flat = {k: v for k, v in values.items() if isinstance(v, dict) and v and not any(map(_nested, v.values()))}
+    flat = {
+        k: v for k, v in values.items() if isinstance(v, dict) and v and not any(map(_nested, v.values()))
+    }
     parts = [pairs_table(plain, name)] if plain else []
-    if len(flat) == 1 or len({tuple(v) for v in flat.values()}) > max(1, len(flat) // 2):
-        parts += [pairs_table(v, f"{name} {k}".strip()) for k, v in flat.items()]  # nothing in common
+    columns = [column for row in flat.values() for column in row]
+    if len(set(columns)) > 0.75 * len(columns):  # little in common
+        parts += [pairs_table(v, f"{name} {k}".strip()) for k, v in flat.items()]
     elif flat:
         parts.append(matrix_table(flat, name if not plain else ""))
     for key, value in values.items():
         if key not in plain and key not in flat:
-            parts.append(nested_tables(value, f"{name} {key}".strip(), depth + 1))
+            parts.append(nested_tables(value, f"{name} {key}".strip()))
     return "".join(parts)
 
 

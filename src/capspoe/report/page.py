@@ -23,7 +23,7 @@ from capspoe.report.sections import Subject
 IMAGES = 10_000  # test images looked at, at most
 _CONTENTS = {
     "generated": "Figure 3: generated", "routing": "Figure 1: routing", "network": "Figure 2: network",
-    "capsules": "Capsules", "traversals": "Numbers", "reconstructions": "Reconstructions",
+    "capsules": "Capsules", "traversals": "Traversals", "reconstructions": "Reconstructions",
     "training": "Training", "evaluation": "Evaluation", "made": "How it was made",
 }  # fmt: skip
 
@@ -154,6 +154,8 @@ def _made(subject: Subject) -> str:
     if isinstance(machine, dict):
         tables.append(pairs_table(machine, "machine"))
     names = {"data": "images", "autoencoder": "autoencoder", "capsules": "capsules", "training": "training"}
-    tables += [pairs_table(values, f"settings: {names[part]}") for part, values in facts.settings(config).items()]
+    tables += [
+        pairs_table(values, f"settings: {names[part]}") for part, values in facts.settings(config).items()
+    ]
     columns = f'<div class="columns">{"".join(f"<div class=tables>{table}</div>" for table in tables)}</div>'
     return section("made", "How it was made", "", "".join(parts) + columns)

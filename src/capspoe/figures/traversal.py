@@ -18,7 +18,7 @@ REACH = 2.5  # standard deviations to either side
 STEPS = 11
 # A row is given a name when a measure rises or falls almost without exception along it, by at least so many of
 # the standard deviations that it has over the capsule's own samples.
-_RANK_CORRELATION, _EFFECT, _SAMPLES = 0.95, 2.0, 200
+RANK_CORRELATION, EFFECT, _SAMPLES = 0.95, 2.0, 200
 _WORDS = {
     "thickness": ("thinner", "thicker"),
     "slant": ("leans left", "leans right"),
@@ -109,7 +109,7 @@ def _label(images: np.ndarray, spread: dict[str, float]) -> Label | None:
             continue
         correlation = float(np.corrcoef(rankdata(values), np.arange(len(values)))[0, 1])
         effect = abs(float(values[-1] - values[0])) / deviation
-        if abs(correlation) >= _RANK_CORRELATION and effect >= _EFFECT:
+        if abs(correlation) >= RANK_CORRELATION and effect >= EFFECT:
             found.append(Label(name, correlation, effect))
     return max(found, key=lambda label: label.effect, default=None)
 

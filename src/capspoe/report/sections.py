@@ -16,7 +16,7 @@ from capspoe.figures.heat import colour, over_pixels, overlay, span_for, write_h
 from capspoe.figures.interpolation import distant_pairs, interpolate, write_interpolations
 from capspoe.figures.reconstruction import Reconstruction, reconstructions, write_reconstructions
 from capspoe.figures.routing import Routed, routed
-from capspoe.figures.traversal import Traversal, row_name, traverse, write_traversal
+from capspoe.figures.traversal import EFFECT, RANK_CORRELATION, Traversal, row_name, traverse, write_traversal
 from capspoe.model import CapsulePoE, Encoded
 from capspoe.report.html import how, inline, section, strip, wide
 
@@ -78,8 +78,8 @@ def routing(subject: Subject, image: int) -> str:
     write_heat(subject.model, view, subject.figures / f"heat-{image}.png", name)
     words = (
         "An image becomes lower capsules, eight channels of the code at one position each. Every one of "
-        "them predicts every upper capsule; predictions that agree gain weight. Below each upper capsule is the image as it alone "
-        "would paint it."
+        "them predicts every upper capsule; predictions that agree gain weight. Below each upper capsule is "
+        "the image as it alone would paint it."
     )
     content = (
         f"<p>{words}</p><figure>{wide(routing_diagram(view, name, label), f'Routing of {name}')}</figure>"
@@ -164,8 +164,9 @@ def traversals(subject: Subject, capsule: int) -> str:
     words = (
         f"Each of the {len(full.images)} numbers of capsule {capsule} goes from {-full.sigma[-1]:g} to "
         f"{full.sigma[-1]:g} standard deviations while the rest stay at their mean. The rows that change the "
-        "image most come first. A row bears a name only where the change was measured: the rank correlation with the number is "
-        f"at least 0.95 and the change large beside what the capsule's samples differ by. Here {named} rows do."
+        "image most come first. A row bears a name only where the change was measured: its rank correlation "
+        f"with the number is at least {RANK_CORRELATION:g}, and from end to end it is at least {EFFECT:g} times the "
+        f"standard deviation over the capsule's samples. Here {named} rows do."
     )
     every = "".join(
         f'<div class="card"><h3>Capsule {j}</h3>{_sweeps(short, TOP_ROWS, narrow=True)}</div>'
@@ -208,8 +209,8 @@ def reconstruction(subject: Subject, shown: int = 10) -> tuple[str, Reconstructi
         )
     words = (
         f"The first {len(few.on)} test images, and what comes back. The capsule that is on carries the image "
-        "alone; the last row is the sum of all capsules, for comparison. The error is the mean squared error of the pixels over "
-        f"{len(found.on):,} test images."
+        "alone; the last row is the sum of all capsules, for comparison. The error is the mean squared error of "
+        f"the pixels over {len(found.on):,} test images."
     )
     content = f'<p>{words}</p><figure class="rows">{"".join(rows)}</figure>'
     content += how(f"capspoe reconstruct {subject.run.name}") + _interpolations(subject)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from capspoe import sampling, training
+from capspoe.cli import main
 from capspoe.config import preset
 from capspoe.errors import InputError, RunError
 from capspoe.figures.commands import parse_between
@@ -172,6 +173,8 @@ def test_a_run_without_its_images_still_has_a_page(trained, tmp_path):
         "made",
     ]
     assert "test images cannot be had" in page.text
+    assert "gone.npz" in page.text
+    assert str(tmp_path) not in page.text
 
 
 def test_an_unfinished_run_is_said_to_be_one(trained, tmp_path):
@@ -205,22 +208,29 @@ def test_a_damaged_evaluation_is_one_clear_line(trained, tmp_path):
 # Commands
 
 
-def test_commands_write_into_the_run(trained):
-    done = capspoe("traverse", trained, "--capsule", 3, "--axes", "principal")
-    assert (done.returncode, done.stdout.strip()) == (
-        0,
-        str(trained / "figures" / "traverse-3-principal.png"),
-    )
-    done = capspoe("routing", trained, "--image", 7)
-    assert done.stdout.split() == [
-        str(trained / "figures" / name) for name in ("routing-7.svg", "heat-7.png")
-    ]
-    done = capspoe("reconstruct", trained, "--count", 3)
-    assert done.stdout.split() == [str(trained / "figures" / "reconstructions.png")]
-    for path in (trained / "figures").glob("*.png"):
-        width, height = struct.unpack(">II", path.read_bytes()[16:24])
-        assert width > 50
-        assert height > 50
+def command(capsys, *arguments):
+    """A command in this process: its exit code, output and errors."""
+    code = 0
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as stop:
+        code = stop.code
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_commands_write_into_the_run(trained, capsys):
+    figures = trained / "figures"
+    code, out, _ = command(capsys, "traverse", trained, "--capsule", 3, "--axes", "principal")
+    assert (code, out.split()) == (0, [str(figures / "traverse-3-principal.png")])
+    code, out, _ = command(capsys, "traverse", trained)
+    assert out.split() == [str(figures / f"traverse-{j}.png") for j in range(4)]
+    code, out, _ = command(capsys, "routing", trained, "--image", 7)
+    assert out.split() == [str(figures / "routing-7.svg"), str(figures / "heat-7.png")]
+    code, out, _ = command(capsys, "reconstruct", trained, "--count", 3, "--between", "5,5")
+    assert out.split() == [str(figures / "reconstructions.png"), str(figures / "interpolation-5-5.png")]
+    for path in figures.glob("*.png"):
+        assert min(struct.unpack(">II", path.read_bytes()[16:24])) > 50
 
 
 @pytest.mark.parametrize(
@@ -236,19 +246,24 @@ def test_commands_write_into_the_run(trained):
         (["report", "--image", "1000"], "image must be below 297"),
     ],
 )
-def test_wrong_numbers_are_one_clear_line(trained, arguments, message):
-    done = capspoe(arguments[0], trained, *arguments[1:])
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_wrong_numbers_are_one_clear_line(trained, capsys, arguments, message):
+    code, _, err = command(capsys, arguments[0], trained, *arguments[1:])
+    assert code == 1
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
 
 
-def test_no_run_folder(tmp_path):
-    for command in ("traverse", "routing", "reconstruct", "report"):
-        done = capspoe(command, tmp_path / "nothing")
-        assert done.returncode == 1
-        assert "is not a run folder" in done.stderr
+def test_no_run_folder(tmp_path, capsys):
+    for name in ("traverse", "routing", "reconstruct", "report"):
+        code, _, err = command(capsys, name, tmp_path / "nothing")
+        assert code == 1
+        assert "is not a run folder" in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_report_command_in_a_process_of_its_own(trained):
+    done = capspoe("report", trained)
+    assert (done.returncode, done.stdout.strip()) == (0, str(trained / "report.html"))
 
 
 def test_between():

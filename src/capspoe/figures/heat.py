@@ -27,7 +27,8 @@ def footprint(places: int, kernel: int, pixels: int) -> np.ndarray:
 def over_pixels(model: CapsulePoE, places: np.ndarray) -> np.ndarray:
     """Weights of the places (h, w), mean 1, as weights of the pixels (H, W): the mean over the places seeing each.
 
-    Equal weights give 1 everywhere, so what remains is the routing and not the shape of the network.
+    Equal weights give 1 everywhere, so what remains is the routing and not the shape of the network. A pixel
+    that no place sees, such as those of the last row of 28, has 1 as well.
     """
     (_, h, w), kernel, (H, W, _) = model.autoencoder.code_shape, model.autoencoder.kernel, model.image
     down, across = footprint(h, kernel, H), footprint(w, kernel, W)

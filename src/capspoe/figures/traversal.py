@@ -82,6 +82,7 @@ def traverse(
     return Traversal(capsule, axes, order, sigma, images[order], change[order], labels)
 
 
+@torch.no_grad()
 def painted(model: CapsulePoE, capsule: int, z: torch.Tensor) -> np.ndarray:
     """What the capsule paints with pre-activations z (n, N), alone: (n, H, W, C)."""
     parts = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from capspoe import __version__, checkpoint
 from capspoe.encoding import open_for
-from capspoe.errors import DataError
+from capspoe.errors import DataError, InputError
 from capspoe.figures.curves import read_metrics
 from capspoe.figures.gallery import Gallery
 from capspoe.figures.reconstruction import Reconstruction
@@ -47,8 +47,12 @@ def open_subject(run: Path, model: CapsulePoE, image: int) -> tuple[Subject, str
     try:
         source = open_for(model, None, "test")
         pixels = source.batch(np.arange(min(len(source), IMAGES)))
-    except DataError as error:
-        return Subject(run, model, None, np.zeros((0, *model.image), np.uint8), None), str(error)
+    except (DataError, InputError) as error:  # InputError: the run's own path is there no more
+        home = model.config.data.data
+        reason = str(error).replace(
+            home, Path(home).name or home
+        )  # a page that is shown around names no folders
+        return Subject(run, model, None, np.zeros((0, *model.image), np.uint8), None), reason
     one_image(source, image)
     if image >= len(pixels):
         pixels = np.concatenate([pixels[:-1], source.batch([image])])

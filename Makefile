@@ -15,6 +15,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/capspoe train mnist --out runs/demo
+	$(BIN)/capspoe report runs/demo
 
 lint: setup
 	$(BIN)/ruff check .

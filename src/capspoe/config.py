@@ -84,7 +84,7 @@ class TrainingConfig:
 
     epochs: int = 10
     """Passes over the codes for each capsule layer."""
-    least_steps: int = 1500
+    least_steps: int = 1400
     """Steps that each stage has at least: few images are gone through more often."""
     batch: int = 128
     """Images in a step."""

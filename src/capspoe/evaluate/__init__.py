@@ -1,0 +1,9 @@
+"""Numbers on what a trained run claims, beside honest baselines.
+
+>>> capspoe.evaluate.quick_scores(model)      # seconds, for experiments
+>>> capspoe.evaluate.evaluate("runs/mnist")   # what `capspoe evaluate` does
+"""
+
+from capspoe.evaluate.scoring import quick_scores
+
+__all__ = ["quick_scores"]

@@ -17,6 +17,7 @@ usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
   train DATA        train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz
   sample RUN        new images from a trained run, as .png or .npz
   encode RUN        which capsule is on for each image, and its numbers, as .npz
+  evaluate RUN      how good a trained run is, beside baselines, as evaluation.json and a table
   data              list, fetch and verify data sets
   bench             how fast the kernels are on this machine
 
@@ -202,6 +203,31 @@ def encode(argv: list[str]) -> None:
     print(a.out)
 
 
+def evaluate(argv: list[str]) -> None:
+    import tyro
+
+    @dataclass(frozen=True)
+    class Evaluate:
+        """Score a trained run beside baselines on the same data; RUN/evaluation.json and a table.
+
+        What was computed before is not computed again.
+        """
+
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        """The run folder."""
+        quick: bool = False
+        """Minutes: fewer samples, and only the baselines that are trained in seconds."""
+        samples: int | None = None
+        """Images that each model draws (default: 2000, or 1000 with --quick). FIDs compare only among equals."""
+        seed: int = 0
+        """Seed of the samples."""
+
+    a = parse(Evaluate, "evaluate", argv)
+    from capspoe.evaluate import run
+
+    run.command(a.run, a.quick, a.samples, a.seed)
+
+
 def check_suffix(path: Path, *suffixes: str) -> None:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
@@ -263,6 +289,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "sample": sample,
     "encode": encode,
+    "evaluate": evaluate,
     "data": data,
     "bench": bench,
 }

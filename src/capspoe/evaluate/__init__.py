@@ -4,6 +4,8 @@
 >>> capspoe.evaluate.evaluate("runs/mnist")   # what `capspoe evaluate` does
 """
 
+from capspoe.evaluate.baselines import variant
+from capspoe.evaluate.run import evaluate
 from capspoe.evaluate.scoring import quick_scores
 
-__all__ = ["quick_scores"]
+__all__ = ["evaluate", "quick_scores", "variant"]

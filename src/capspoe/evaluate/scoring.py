@@ -57,9 +57,8 @@ def quick_scores(
     yardstick = yardstick_for(model, name)
     test = yardstick.test
     scores: dict[str, Any] = yardstick.score(model.sample(samples, seed=seed).images)
-    few = max(2, samples // 2)
     for key, options in (("standard", {"prior": "standard"}), ("gibbs100", {"gibbs": 100})):
-        images = model.sample(few, seed=seed, **options).images  # type: ignore[arg-type]
+        images = model.sample(samples, seed=seed, **options).images  # type: ignore[arg-type]
         scores[f"fid_{key}"] = fid(yardstick.real.features, yardstick.see(images).features)
     winner = model.encode(test.pixels).on.argmax(1)
     scores |= specialisation(winner, test.labels, model.top.upper[0], yardstick.classes)
@@ -73,12 +72,12 @@ def quick_scores(
 _YARDSTICKS: dict[tuple[str, tuple[int, int, int]], Yardstick] = {}
 
 
-def yardstick_for(model: CapsulePoE, name: str) -> Yardstick:
+def yardstick_for(model: CapsulePoE, name: str, told: Told | None = None) -> Yardstick:
     """One yardstick for a data set and image shape, however many models are compared."""
     key = (name, model.image)
     if key not in _YARDSTICKS:
         train, test = labelled(model, "train", name), labelled(model, "test", name)
         if train is None or test is None:
             raise InputError(f"{name} has no labels, and without them there is no feature net to compare in")
-        _YARDSTICKS[key] = Yardstick(name, train, test)
+        _YARDSTICKS[key] = Yardstick(name, train, test, told)
     return _YARDSTICKS[key]

@@ -119,18 +119,18 @@ def mixture(material: Material) -> Made:
     J = material.model.top.upper[0]
     codes = material.flat_codes(CLUSTERED)
     size = min(MIXTURE_DIRECTIONS, *codes.shape)
-    pca = PCA(size, random_state=0).fit(codes)
+    pca = PCA(size, random_state=0).fit(codes.astype(np.float64))  # covariances need the digits
     model = GaussianMixture(J, reg_covar=1e-4, random_state=0, max_iter=100)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(pca.transform(codes))
+        model.fit(pca.transform(codes.astype(np.float64)))
     model.random_state = material.seed
     drawn, _ = model.sample(material.samples)
     drawn = np.random.default_rng(material.seed).permutation(drawn)
     return Made(
         material.paint(pca.inverse_transform(drawn)),
         J,
-        model.predict(pca.transform(flat(material.test_codes))),
+        model.predict(pca.transform(flat(material.test_codes).astype(np.float64))),
         lambda _, codes: pca.transform(flat(codes)),
     )
 
@@ -142,10 +142,11 @@ def train_rbm(material: Material) -> CapsuleLayer:
     J, N = model.top.upper
     layer = CapsuleLayer.rbm(codes.shape[1], J * N, seed=t.seed)
     layer.start_from(torch.from_numpy(codes.mean(0, dtype=np.float32)))
-    optimizer = torch.optim.SGD(
-        [{"params": [layer.w_JNMI], "weight_decay": t.l2}, {"params": [layer.a, layer.b]}],
-        momentum=t.momentum,
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": [layer.w_JNMI], "weight_decay": t.l2},
+        {"params": [layer.a, layer.b]},
+    ]
+    optimizer = torch.optim.SGD(groups, RBM_RATE, t.momentum)
     steps = t.epochs * -(-len(codes) // t.batch)
     for step, index in steps_in_order(len(codes), t.batch, t.seed, 2, 0, steps):
         x = code_batch(codes, index, torch.device("cpu"))

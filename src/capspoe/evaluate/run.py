@@ -44,9 +44,12 @@ class Settings:
     seed: int = 0
 
 
+FULL = Settings()
+QUICK = Settings(True, samples=1000, probe_images=10_000, traversal_starts=2, ais_steps=1000, ais_chains=50)
+
+
 def settings_for(quick: bool, samples: int | None, seed: int) -> Settings:
-    fast = Settings(True, 1000, 100, 10_000, 2, 1000, 50, seed)
-    chosen = fast if quick else Settings(seed=seed)
+    chosen = dataclasses.replace(QUICK if quick else FULL, seed=seed)
     if samples is not None:
         check_count("samples", samples, least=20)
         chosen = dataclasses.replace(chosen, samples=samples)
@@ -99,7 +102,7 @@ class Evaluation:
         with self.teller.bar:
             for name, make in self.parts().items():
                 with self.teller.part(name):
-                    done[name] = self.cache.or_make(name.replace(" ", "-"), lambda make=make: make())
+                    done[name] = self.cache.or_make(name.replace(" ", "-"), make)
         rows = [row for name in done for row in (done[name] if isinstance(done[name], list) else [])]
         return {
             "data": {

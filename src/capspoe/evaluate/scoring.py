@@ -57,8 +57,9 @@ def quick_scores(
     yardstick = yardstick_for(model, name)
     test = yardstick.test
     scores: dict[str, Any] = yardstick.score(model.sample(samples, seed=seed).images)
+    options: dict[str, Any]
     for key, options in (("standard", {"prior": "standard"}), ("gibbs100", {"gibbs": 100})):
-        images = model.sample(samples, seed=seed, **options).images  # type: ignore[arg-type]
+        images = model.sample(samples, seed=seed, **options).images
         scores[f"fid_{key}"] = fid(yardstick.real.features, yardstick.see(images).features)
     winner = model.encode(test.pixels).on.argmax(1)
     scores |= specialisation(winner, test.labels, model.top.upper[0], yardstick.classes)

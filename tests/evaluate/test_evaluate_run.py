@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import capspoe as package
-from capspoe import CapsulePoE
+from capspoe import CapsulePoE, checkpoint
 from capspoe.cli import main
+from capspoe.errors import RunError
 from capspoe.evaluate import baselines, features, quick_scores
 from capspoe.evaluate import run as orchestration
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
@@ -19,7 +20,9 @@ from capspoe.evaluate.material import Material, codes_of, hidden_of
 from capspoe.evaluate.run import evaluate
 from capspoe.evaluate.scoring import _YARDSTICKS
 from capspoe.evaluate.table import lines
-from runs import QUICK, capspoe, files_of
+from runs import QUICK, files_of
+
+SMALL = QUICK | {"size": 12}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,7 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, cache):
     folder = tmp_path_factory.mktemp("run") / "digits"
-    package.train("digits", folder, quiet=True, **QUICK)
+    package.train("digits", folder, quiet=True, **SMALL)
     return folder
 
 
@@ -75,11 +78,11 @@ def test_every_row_is_there_and_sensible(full):
 
 
 def test_the_other_parts(full):
-    assert full["data"] == {"name": "digits", "image": [8, 8, 1], "labels": True}
+    assert full["data"] == {"name": "digits", "image": [12, 12, 1], "labels": True}
     assert full["feature_net"]["test_accuracy"] > 0.8
     assert len(full["feature_net"]["sha256"]) == 64
     assert full["specialisation"]["capsules"] == 4
-    assert sum(map(sum, full["specialisation"]["table"])) == 360
+    assert sum(map(sum, full["specialisation"]["table"])) == len(package.data.load("digits", "test").pixels)
     assert set(full["instantiation"]["axes"]["measures"]) == {"thickness", "slant", "width", "height"}
     assert set(full["probe"]) >= {"raw pixels", "autoencoder codes", "hidden numbers"}
     assert full["probe"]["raw pixels"] > 0.85
@@ -132,7 +135,7 @@ def test_the_command_prints_a_table(run, full, capsys, monkeypatch):
 def test_without_labels_it_says_so(tmp_path, cache):
     pixels, _ = package.data.load("digits", "train")
     np.save(tmp_path / "mine.npy", pixels[:200])
-    package.train(tmp_path / "mine.npy", tmp_path / "run", quiet=True, **(QUICK | {"epochs": 2, "size": 8}))
+    package.train(tmp_path / "mine.npy", tmp_path / "run", quiet=True, **(SMALL | {"epochs": 2}))
     result = evaluate(tmp_path / "run", quick=True, samples=40, quiet=True)
     assert result["rows"] == []
     assert result["feature_net"] is None
@@ -143,19 +146,16 @@ def test_without_labels_it_says_so(tmp_path, cache):
 
 def test_an_unfinished_run_is_refused(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
-    from capspoe import checkpoint
-
     saved = checkpoint.newest(run)
     checkpoint.save(tmp_path / "run", checkpoint.State("capsules-0", 5), saved.weights, {})
-    done = capspoe("evaluate", tmp_path / "run")
-    assert done.returncode == 1
-    assert "is not finished" in done.stderr
+    with pytest.raises(RunError, match="is not finished"):
+        evaluate(tmp_path / "run")
 
 
 def test_a_variant_shares_the_autoencoder_and_leaves_the_model_alone(run):
     model = CapsulePoE.load(run)
     before = files_of(run)
-    codes = codes_of(model, package.data.load("digits", "train").pixels[:128])
+    codes = Material(model, 10, 0).train_codes[:128]
     weights = model.top.w_JNMI.clone()
     other = variant(model, codes, iterations=1, epochs=1)
     assert torch.equal(weights, model.top.w_JNMI)
@@ -186,7 +186,7 @@ def test_literal_is_the_paper_at_the_runs_size(run):
 
 def test_hidden_numbers_are_the_encoders(run):
     model = CapsulePoE.load(run)
-    pixels = package.data.load("digits", "test").pixels[:40]
+    pixels = Material(model, 10, 0).test_pixels[:40]
     encoded = model.encode(pixels)
     winner, hidden = hidden_of(model, codes_of(model, pixels))
     np.testing.assert_allclose(hidden, encoded.hidden.reshape(40, -1), atol=0.05)
@@ -221,9 +221,10 @@ def test_an_rbms_samples_follow_its_distribution():
     )
 
 
-def test_feature_net_is_cached_and_a_damaged_file_is_replaced(tmp_path, cache):
-    pixels, labels = package.data.load("digits", "train")
-    train, test = Labelled(pixels[:300], labels[:300]), Labelled(pixels[300:500], labels[300:500])
+def test_feature_net_is_cached_and_a_damaged_file_is_replaced(tmp_path, run):
+    material = Material(CapsulePoE.load(run), 10, 0)
+    pixels, labels = material.test_pixels, material.test_labels
+    train, test = Labelled(pixels[:200], labels[:200]), Labelled(pixels[200:], labels[200:])
     calls = []
     first = feature_net("digits", train, test, told=lambda *a: calls.append(a), home=tmp_path)
     assert calls[-1][0] == calls[-1][1]
@@ -237,5 +238,5 @@ def test_feature_net_is_cached_and_a_damaged_file_is_replaced(tmp_path, cache):
     third = feature_net("digits", train, test, told=lambda *a: calls.append(a), home=tmp_path)
     assert calls
     assert third.info["sha256"] == first.info["sha256"]  # the same seed, the same net
-    other = Labelled(pixels[100:400], labels[100:400])
+    other = Labelled(pixels[20:220], labels[20:220])
     assert feature_net("digits", other, test, home=tmp_path).info["sha256"] != first.info["sha256"]

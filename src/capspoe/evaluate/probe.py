@@ -18,9 +18,10 @@ def linear_probe(
     test_labels: Int[np.ndarray, " m"],
 ) -> float:
     """Test accuracy. Features are centred and brought to one common scale, so no feature is blown up."""
-    mean = train.mean(0)
-    scale = max(float((train - mean).std()), 1e-12)
-    x, y = ((part - mean) / scale for part in (train.astype(np.float32), test.astype(np.float32)))
+    x, y = train.astype(np.float32), test.astype(np.float32)
+    mean = x.mean(0)
+    scale = max(float((x - mean).std()), 1e-12)
+    x, y = (x - mean) / scale, (y - mean) / scale
     held = np.arange(len(x)) % 10 == 9
 
     def fit(strength: float, rows: np.ndarray) -> LogisticRegression:

@@ -65,7 +65,7 @@ def kid(real: Features, fake: Features) -> float:
             total += float(((x[start : start + CHUNK] @ y.T / x.shape[1] + 1) ** 3).sum())
         return total / (len(x) * len(y))
 
-    return within(real) + within(fake) - 2 * between(real, fake)
+    return float(within(real) + within(fake) - 2 * between(real, fake))
 
 
 def distances(x: Features, y: Features) -> Float[np.ndarray, "n m"]:

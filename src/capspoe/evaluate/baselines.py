@@ -26,7 +26,7 @@ from capspoe.evaluate.vae import sample_vae, train_vae, vae_means
 from capspoe.journal import Journal
 from capspoe.model import CapsulePoE
 from capspoe.noise import Noise
-from capspoe.stages import fit_prior, steps_in_order, train_capsules
+from capspoe.stages import fit_prior, planned_steps, steps_in_order, train_capsules
 from capspoe.training import train
 
 CLUSTERED = 20_000  # codes that k-means and the mixture are fitted to
@@ -40,7 +40,7 @@ def variant(model: CapsulePoE, codes: np.ndarray, told: Told | None = None, **ch
     """A network with the model's autoencoder and other capsules: only stage 2 is trained, on the same codes."""
     other = CapsulePoE(model.config.replace(**changes), model.image)
     other.autoencoder.load_state_dict(model.autoencoder.state_dict())
-    steps = len(other.layers) * other.config.training.epochs * -(-len(codes) // other.config.training.batch)
+    steps = planned_steps(other.config.training.epochs, len(codes), other.config.training)
     with tempfile.TemporaryDirectory() as name:
         journal = Journal(Path(name), State("capsules-0", 0), math.inf, quiet=True)
         if told:
@@ -61,7 +61,10 @@ def literal_config(like: Config) -> Config:
     same = {
         **{name: getattr(like.data, name) for name in ("size", "crop", "colour", "limit", "skip_bad")},
         **{name: getattr(like.autoencoder, name) for name in ("channels", "autoencoder_epochs")},
-        **{name: getattr(like.training, name) for name in ("epochs", "batch", "seed", "threads")},
+        **{
+            name: getattr(like.training, name)
+            for name in ("epochs", "least_steps", "batch", "seed", "threads")
+        },
         "layers": like.capsules.layers,
     }
     return c.replace(**same)
@@ -147,7 +150,7 @@ def train_rbm(material: Material) -> CapsuleLayer:
         {"params": [layer.a, layer.b]},
     ]
     optimizer = torch.optim.SGD(groups, RBM_RATE, t.momentum)
-    steps = t.epochs * -(-len(codes) // t.batch)
+    steps = planned_steps(t.epochs, len(codes), t)
     for step, index in steps_in_order(len(codes), t.batch, t.seed, 2, 0, steps):
         x = code_batch(codes, index, torch.device("cpu"))
         gradient, _ = contrastive.step(layer, x, Noise(t.seed, step, torch.from_numpy(index)), k=t.cd)

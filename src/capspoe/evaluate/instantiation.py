@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
-from capspoe.evaluate.measure import MEASURES
+from capspoe.measure import MEASURES
 from capspoe.model import CapsulePoE
 
 REACH = 2.0  # standard deviations to either side that a traversal goes

@@ -26,6 +26,7 @@ from capspoe.evaluate.progress import Teller
 from capspoe.evaluate.scoring import Yardstick, yardstick_for
 from capspoe.evaluate.specialise import alive, class_entropy, contingency, specialisation
 from capspoe.evaluate.table import print_table
+from capspoe.measure import on_dark_ground
 from capspoe.model import CapsulePoE
 from capspoe.validate import check_count
 
@@ -298,11 +299,11 @@ class Evaluation:
         }
 
     def instantiation(self) -> dict[str, Any]:
-        """Thickness, slant, width and height; only grey images have strokes to measure."""
-        if self.model.image[2] != 1:
-            return {"skipped": "thickness, slant, width and height are measured on grey images only"}
+        """Thickness, slant, width and height, where there is a shape on a dark ground to measure."""
         starts, seed = self.settings.traversal_starts, self.settings.seed
         test = self.material.test_pixels[:2000]
+        if on_dark_ground(test).mean() < 0.5:
+            return {"skipped": "thickness, slant, width and height need bright shapes on a dark ground"}
         found = {"axes": instantiation(self.model, test, "axes", starts, seed)}
         if not self.settings.quick:
             found["neurons"] = instantiation(self.model, test, "neurons", starts, seed)

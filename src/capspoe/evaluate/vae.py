@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from capspoe.autoencoder import ConvAutoencoder
 from capspoe.evaluate.features import Told, as_tensor
 from capspoe.model import CapsulePoE
+from capspoe.stages import planned_steps
 
 CHUNK = 500
 
@@ -56,7 +57,7 @@ def train_vae(
     vae = ConvVAE(like.image, like.config.autoencoder.channels, latent, t.seed)
     optimizer = torch.optim.Adam(vae.parameters(), 1e-3)
     per_epoch = -(-len(pixels) // t.batch)
-    steps = epochs * per_epoch
+    steps = planned_steps(epochs, len(pixels), t)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(t.seed)

@@ -21,6 +21,7 @@ usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
   traverse RUN      what each number of a capsule changes, as .png
   routing RUN       how an image is routed, as .svg, and where its capsule looks, as .png
   report RUN        one page about the run: report.html, with every figure
+  evaluate RUN      how good a trained run is, beside baselines, as evaluation.json and a table
   data              list, fetch and verify data sets
   bench             how fast the kernels are on this machine
 
@@ -301,6 +302,31 @@ def report(argv: list[str]) -> None:
     print(write_report(a.run, a.image))
 
 
+def evaluate(argv: list[str]) -> None:
+    import tyro
+
+    @dataclass(frozen=True)
+    class Evaluate:
+        """Score a trained run beside baselines on the same data; RUN/evaluation.json and a table.
+
+        What was computed before is not computed again.
+        """
+
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        """The run folder."""
+        quick: bool = False
+        """Minutes: fewer samples, and only the baselines that are trained in seconds."""
+        samples: int | None = None
+        """Images that each model draws (default: 2000, or 1000 with --quick). FIDs compare only among equals."""
+        seed: int = 0
+        """Seed of the samples."""
+
+    a = parse(Evaluate, "evaluate", argv)
+    from capspoe.evaluate import run
+
+    run.command(a.run, a.quick, a.samples, a.seed)
+
+
 def check_suffix(path: Path, *suffixes: str) -> None:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
@@ -366,6 +392,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "traverse": traverse,
     "routing": routing,
     "report": report,
+    "evaluate": evaluate,
     "data": data,
     "bench": bench,
 }

@@ -1,0 +1,111 @@
+"""What the baselines are given: the run's network, its images and their codes."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from capspoe.codes import code_batch
+from capspoe.encoding import open_for
+from capspoe.evaluate.features import Told
+from capspoe.model import CapsulePoE
+
+CHUNK = 512
+
+
+class Made(NamedTuple):
+    """What a model, ours or a baseline, gives to be scored. What it cannot give is None."""
+
+    images: np.ndarray  # (n, H, W, C) samples
+    groups: int = 0  # capsules, clusters or components
+    winner: np.ndarray | None = None  # (test images,) the group of each
+    features: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = (
+        None  # of (pixels, codes), for the probe
+    )
+
+
+class Material:
+    """Images and codes of a run, computed when first asked for."""
+
+    def __init__(self, model: CapsulePoE, samples: int, seed: int, told: Told | None = None) -> None:
+        self.model, self.samples, self.seed, self.told = model, samples, seed, told
+
+    @cached_property
+    def train_pixels(self) -> np.ndarray:
+        """The images that the run was trained on."""
+        source = open_for(self.model, None, "train")
+        limit = self.model.config.data.limit
+        return (source if limit is None else source.first(limit)).images().pixels
+
+    @cached_property
+    def train_labels(self) -> np.ndarray | None:
+        labels = open_for(self.model, None, "train").labels
+        return None if labels is None else labels[: len(self.train_pixels)]
+
+    @cached_property
+    def test_pixels(self) -> np.ndarray:
+        return open_for(self.model, None, "test").images().pixels
+
+    @cached_property
+    def test_labels(self) -> np.ndarray | None:
+        return open_for(self.model, None, "test").labels
+
+    @cached_property
+    def train_codes(self) -> np.ndarray:
+        return codes_of(self.model, self.train_pixels)
+
+    @cached_property
+    def test_codes(self) -> np.ndarray:
+        return codes_of(self.model, self.test_pixels)
+
+    def flat_codes(self, count: int) -> np.ndarray:
+        """An even choice of the training codes, (count, I M) float32."""
+        index = np.linspace(0, len(self.train_codes) - 1, min(count, len(self.train_codes))).astype(int)
+        return flat(self.train_codes[index])
+
+    def paint(self, codes: np.ndarray) -> np.ndarray:
+        """Images of codes (n, I M), which are cut to [0, 1] as the decoder expects them."""
+        return paint(self.model, np.clip(codes, 0, 1))
+
+
+def flat(codes: np.ndarray) -> np.ndarray:
+    return codes.reshape(len(codes), -1).astype(np.float32)
+
+
+@torch.no_grad()
+def codes_of(model: CapsulePoE, pixels: np.ndarray) -> np.ndarray:
+    """Codes (n, I, M) in float16, as training keeps them."""
+    codes = np.empty((len(pixels), *model.autoencoder.capsules), np.float16)
+    for start in range(0, len(pixels), CHUNK):
+        x = model.tensor(pixels[start : start + CHUNK])
+        codes[start : start + CHUNK] = model.autoencoder.encode(x).cpu().numpy()
+    return codes
+
+
+@torch.no_grad()
+def paint(model: CapsulePoE, codes: np.ndarray) -> np.ndarray:
+    parts = []
+    for start in range(0, len(codes), CHUNK):
+        x = torch.from_numpy(np.ascontiguousarray(codes[start : start + CHUNK], np.float32))
+        x = x.reshape(-1, *model.autoencoder.capsules).to(model.device)
+        parts.append(model.array(model.autoencoder.decode(x)))
+    return np.concatenate(parts)
+
+
+@torch.no_grad()
+def hidden_of(model: CapsulePoE, codes: np.ndarray, gated: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """(the winning capsule (n,), all hidden numbers (n, J N)) of codes.
+
+    The numbers are each capsule's mean given that it is on; `gated` multiplies them by P(on), which is the
+    mean of h under the gate.
+    """
+    winner, hidden = [], []
+    for start in range(0, len(codes), CHUNK):
+        index = np.arange(start, min(start + CHUNK, len(codes)))
+        z = model.top(model.lift(code_batch(codes, index, model.device))).z
+        on, mean = model.top.on_given_visible(z), model.top.hidden_given_visible(z)
+        winner.append(on.argmax(-1).cpu().numpy())
+        hidden.append((mean * on[..., None] if gated else mean).flatten(1).cpu().numpy())
+    return np.concatenate(winner), np.concatenate(hidden)

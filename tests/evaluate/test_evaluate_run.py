@@ -1,0 +1,242 @@
+"""The whole command on a run of two seconds."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import capspoe as package
+from capspoe import CapsulePoE, checkpoint
+from capspoe.cli import main
+from capspoe.errors import RunError
+from capspoe.evaluate import baselines, features, quick_scores
+from capspoe.evaluate import run as orchestration
+from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
+from capspoe.evaluate.features import Labelled, feature_net, see
+from capspoe.evaluate.material import Material, codes_of, hidden_of
+from capspoe.evaluate.run import evaluate
+from capspoe.evaluate.scoring import _YARDSTICKS
+from capspoe.evaluate.table import lines
+from runs import QUICK, files_of
+
+SMALL = QUICK | {"size": 12}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache of its own, a feature net trained in a moment, and few epochs for the baselines."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("CAPSPOE_DATA", str(tmp_path_factory.mktemp("cache")))
+    patch.setattr(features, "LEAST_STEPS", 120)
+    patch.setattr(baselines, "RBM_STEPS", 20)
+    patch.setattr(baselines, "PIXEL_EPOCHS", 2)
+    few = {"ais_steps": 60, "ais_chains": 20, "traversal_starts": 2, "gibbs": 5}
+    for name in ("FULL", "QUICK"):
+        patch.setattr(orchestration, name, replace(getattr(orchestration, name), **few))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    _YARDSTICKS.clear()
+    yield
+    torch.set_num_threads(threads)
+    _YARDSTICKS.clear()
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, cache):
+    folder = tmp_path_factory.mktemp("run") / "digits"
+    package.train("digits", folder, quiet=True, **SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def full(run):
+    return evaluate(run, samples=60, quiet=True)
+
+
+def test_every_row_is_there_and_sensible(full):
+    names = [row["name"] for row in full["rows"]]
+    for word in (
+        "training images", "autoencoder reconstructions", "capspoe", "paper's sampling", "Gibbs", "to the letter",
+        "binary neurons", "one routing iteration", "RBM on the codes", "k-means", "Gaussian mixture", "VAE",
+        "BernoulliRBM",
+    ):  # fmt: skip
+        assert any(word in name for name in names), word
+    assert len(set(names)) == len(names)
+    for row in full["rows"]:
+        assert "failed" not in row, row
+        assert row["fid"] >= 0
+        assert np.isfinite(row["kid"])
+        assert all(0 <= row[k] <= 1 for k in ("precision", "recall", "coverage"))
+        assert row["purity"] is None or 0 < row["purity"] <= 1
+        assert row["probe"] is None or 0 < row["probe"] <= 1
+    fids = {row["name"]: row["fid"] for row in full["rows"]}
+    assert fids["floor: training images"] == min(fids.values())
+
+
+def test_the_other_parts(full):
+    assert full["data"] == {"name": "digits", "image": [12, 12, 1], "labels": True}
+    assert full["feature_net"]["test_accuracy"] > 0.8
+    assert len(full["feature_net"]["sha256"]) == 64
+    assert full["specialisation"]["capsules"] == 4
+    assert sum(map(sum, full["specialisation"]["table"])) == len(package.data.load("digits", "test").pixels)
+    assert set(full["instantiation"]["axes"]["measures"]) == {"thickness", "slant", "width", "height"}
+    assert set(full["probe"]) >= {"raw pixels", "autoencoder codes", "hidden numbers"}
+    assert full["probe"]["raw pixels"] > 0.85
+    p = full["likelihood"]
+    assert p["log_p_lower"] <= p["log_p_upper"] + 1
+    assert p["units"] == 32
+
+
+def test_it_is_written_and_a_second_time_is_instant(run, full, monkeypatch):
+    assert json.loads((run / "evaluation.json").read_text()) == full
+    monkeypatch.setattr(CapsulePoE, "load", lambda folder: pytest.fail("computed again"))
+    (run / "evaluation.json").unlink()
+    assert evaluate(run, samples=60, quiet=True) == full
+    assert (run / "evaluation.json").exists()
+
+
+def test_an_interrupted_evaluation_keeps_its_parts(run, full, tmp_path, monkeypatch):
+    shutil.copytree(run, tmp_path / "run")
+    (all_of_it,) = (tmp_path / "run" / "evaluation-cache").glob("all-*.json")
+    all_of_it.unlink()
+    (kept,) = (tmp_path / "run" / "evaluation-cache").glob("likelihood-*.json")
+    kept.unlink()
+    monkeypatch.setattr(baselines, "variant", lambda *a, **k: pytest.fail("computed again"))
+    again = evaluate(tmp_path / "run", samples=60, quiet=True)
+    assert again["rows"] == full["rows"]
+    assert again["likelihood"] == full["likelihood"]
+
+
+def test_other_weights_are_computed_anew(run, full, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    model = CapsulePoE.load(run)
+    with torch.no_grad():
+        model.top.w_JNMI.mul_(1.1)
+    model.save(tmp_path / "run")
+    other = evaluate(tmp_path / "run", quick=True, samples=60, quiet=True)
+    assert other["rows"][3]["name"] == "capspoe"
+    assert other["rows"][3]["fid"] != full["rows"][3]["fid"]
+    assert not any("VAE" in row["name"] for row in other["rows"])
+
+
+def test_the_command_prints_a_table(run, full, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    main(["evaluate", str(run), "--samples", "60"])
+    said = capsys.readouterr().out
+    assert "k-means + PCA on the codes" in said
+    assert "nats per code" in said
+    assert said.splitlines()[-1] == str(run / "evaluation.json")
+
+
+def test_without_labels_it_says_so(tmp_path, cache):
+    pixels, _ = package.data.load("digits", "train")
+    np.save(tmp_path / "mine.npy", pixels[:200])
+    package.train(tmp_path / "mine.npy", tmp_path / "run", quiet=True, **(SMALL | {"epochs": 2}))
+    result = evaluate(tmp_path / "run", quick=True, samples=40, quiet=True)
+    assert result["rows"] == []
+    assert result["feature_net"] is None
+    assert result["specialisation"]["capsules"] == 4
+    assert "log_p_lower" in result["likelihood"]
+    assert any("no labels" in line for line in lines(result))
+
+
+def test_an_unfinished_run_is_refused(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    saved = checkpoint.newest(run)
+    checkpoint.save(tmp_path / "run", checkpoint.State("capsules-0", 5), saved.weights, {})
+    with pytest.raises(RunError, match="is not finished"):
+        evaluate(tmp_path / "run")
+
+
+def test_a_variant_shares_the_autoencoder_and_leaves_the_model_alone(run):
+    model = CapsulePoE.load(run)
+    before = files_of(run)
+    codes = Material(model, 10, 0).train_codes[:128]
+    weights = model.top.w_JNMI.clone()
+    other = variant(model, codes, iterations=1, epochs=1)
+    assert torch.equal(weights, model.top.w_JNMI)
+    assert other.top.iterations == 1
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(other.autoencoder.parameters(), model.autoencoder.parameters(), strict=True)
+    )
+    assert torch.equal(variant(model, codes, iterations=1, epochs=1).top.w_JNMI, other.top.w_JNMI)
+    assert files_of(run) == before
+
+
+def test_a_variant_without_changes_is_the_run(run):
+    """The helper trains exactly as `capspoe train` does."""
+    model = CapsulePoE.load(run)
+    codes = Material(model, 10, 0).train_codes
+    torch.testing.assert_close(variant(model, codes).top.w_JNMI, model.top.w_JNMI)
+
+
+def test_literal_is_the_paper_at_the_runs_size(run):
+    c = literal_config(CapsulePoE.load(run).config)
+    assert (c.capsules.gate, c.capsules.neurons, c.capsules.bias, c.capsules.prior) == (
+        "none", "binary", False, "standard",
+    )  # fmt: skip
+    assert (c.autoencoder.channels, c.capsules.layers, c.data.limit) == (8, "4x6", 256)
+    assert c.autoencoder.code_noise == 0
+
+
+def test_hidden_numbers_are_the_encoders(run):
+    model = CapsulePoE.load(run)
+    pixels = Material(model, 10, 0).test_pixels[:40]
+    encoded = model.encode(pixels)
+    winner, hidden = hidden_of(model, codes_of(model, pixels))
+    np.testing.assert_allclose(hidden, encoded.hidden.reshape(40, -1), atol=0.05)
+    assert (winner == encoded.on.argmax(1)).mean() > 0.9
+    _, gated = hidden_of(model, codes_of(model, pixels), gated=True)
+    np.testing.assert_allclose(gated, (encoded.hidden * encoded.on[..., None]).reshape(40, -1), atol=0.1)
+
+
+def test_quick_scores(run):
+    scores = quick_scores(CapsulePoE.load(run), "digits", samples=60)
+    wanted = {
+        "fid",
+        "precision",
+        "recall",
+        "fid_standard",
+        "fid_gibbs100",
+        "purity",
+        "alive",
+        "fid_reconstruction",
+    }
+    assert wanted <= set(scores)
+
+
+def test_an_rbms_samples_follow_its_distribution():
+    """Without weights the visible units are independent coins with the biases' probabilities."""
+    layer = package.CapsuleLayer.rbm(5, 3, initial_std=0.0)
+    with torch.no_grad():
+        layer.a.copy_(torch.linspace(-2, 2, 5)[:, None])
+    drawn = sample_rbm(layer, 7, 3, seed=0)
+    np.testing.assert_allclose(
+        drawn, np.tile(torch.sigmoid(layer.a[:, 0]).detach().numpy(), (7, 1)), rtol=1e-6
+    )
+
+
+def test_feature_net_is_cached_and_a_damaged_file_is_replaced(tmp_path, run):
+    material = Material(CapsulePoE.load(run), 10, 0)
+    pixels, labels = material.test_pixels, material.test_labels
+    train, test = Labelled(pixels[:200], labels[:200]), Labelled(pixels[200:], labels[200:])
+    calls = []
+    first = feature_net("digits", train, test, told=lambda *a: calls.append(a), home=tmp_path)
+    assert calls[-1][0] == calls[-1][1]
+    assert first.info["test_accuracy"] == (see(first.net, test.pixels).labels == test.labels).mean()
+    calls.clear()
+    second = feature_net("digits", train, test, told=lambda *a: calls.append(a), home=tmp_path)
+    assert (calls, second.info) == ([], first.info)
+    np.testing.assert_array_equal(see(first.net, test.pixels).features, see(second.net, test.pixels).features)
+    (file,) = (tmp_path / "features").glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:-5] + b"wrong")
+    third = feature_net("digits", train, test, told=lambda *a: calls.append(a), home=tmp_path)
+    assert calls
+    assert third.info["sha256"] == first.info["sha256"]  # the same seed, the same net
+    other = Labelled(pixels[20:220], labels[20:220])
+    assert feature_net("digits", other, test, home=tmp_path).info["sha256"] != first.info["sha256"]

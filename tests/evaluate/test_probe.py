@@ -1,0 +1,40 @@
+"""The linear probe on features whose answer is known."""
+
+import numpy as np
+import pytest
+
+from capspoe.evaluate.probe import linear_probe
+
+
+def split(features, labels):
+    half = len(labels) // 2
+    return features[:half], labels[:half], features[half:], labels[half:]
+
+
+@pytest.fixture
+def labels():
+    return np.random.default_rng(0).integers(0, 3, 1200)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_features_that_tell_the_class(labels, dtype):
+    features = np.eye(3)[labels] + 0.05 * np.random.default_rng(1).standard_normal((1200, 3)) + 40
+    assert linear_probe(*split(features.astype(dtype), labels)) == 1
+
+
+def test_the_scale_of_features_does_not_matter(labels):
+    noisy = np.eye(3)[labels] + 0.6 * np.random.default_rng(1).standard_normal((1200, 3))
+    scores = [linear_probe(*split((factor * noisy).astype(np.float32), labels)) for factor in (1e-4, 1, 1e4)]
+    assert scores[0] == pytest.approx(scores[1], abs=0.01) == pytest.approx(scores[2], abs=0.01)
+    assert 0.6 < scores[1] < 0.95
+
+
+def test_noise_tells_nothing(labels):
+    noise = np.random.default_rng(2).standard_normal((1200, 5))
+    assert linear_probe(*split(noise, labels)) < 0.42
+
+
+def test_it_is_linear():
+    """An exclusive or needs more than a line."""
+    x = np.random.default_rng(3).choice([-1.0, 1.0], (1200, 2))
+    assert linear_probe(*split(x, (x[:, 0] * x[:, 1] > 0).astype(int))) < 0.6

@@ -17,6 +17,7 @@ usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
   train DATA        train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz
   sample RUN        new images from a trained run, as .png or .npz
   encode RUN        which capsule is on for each image, and its numbers, as .npz
+  explore RUN       a local web page on which to play with the capsules
   data              list, fetch and verify data sets
   bench             how fast the kernels are on this machine
 
@@ -207,6 +208,34 @@ def check_suffix(path: Path, *suffixes: str) -> None:
         raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
 
 
+# explore
+
+
+def explore(argv: list[str]) -> None:
+    import tyro
+
+    @dataclass(frozen=True)
+    class Explore:
+        """Open a local web page: move a capsule's numbers, draw a digit, watch the routing.
+
+        It also follows a run that is still training. Ctrl-C stops it.
+        """
+
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        """The run folder."""
+        port: int | None = None
+        """The port (default: the first free one from 8765 on)."""
+        no_browser: bool = False
+        """Only say the address; do not open it."""
+        host: str = "127.0.0.1"
+        """The address to listen on. Any other than this machine's own lets others use the page."""
+
+    a = parse(Explore, "explore", argv)
+    from capspoe.explorer.server import serve
+
+    serve(a.run, a.host, a.port, not a.no_browser)
+
+
 # data
 
 
@@ -263,6 +292,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "sample": sample,
     "encode": encode,
+    "explore": explore,
     "data": data,
     "bench": bench,
 }

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -27,7 +28,7 @@ from capspoe.explorer.openapi import ENDPOINTS, document
 from capspoe.explorer.schema import Problem
 from capspoe.explorer.security import Guard, is_loopback
 from capspoe.explorer.studio import Studio
-from capspoe.explorer.turns import Superseded, TooBusy, Turns
+from capspoe.explorer.turns import BACKGROUND, Superseded, TooBusy, Turns
 
 STATIC = Path(__file__).parent / "static"
 LOOK_SECONDS = 2.0  # between two looks for a newer checkpoint
@@ -103,9 +104,9 @@ async def following(studio: Studio, turns: Turns) -> None:
     changed = True
     while True:
         with contextlib.suppress(CapspoeError, OSError):  # a checkpoint that is just being replaced
-            changed = await turns.do("following", None, studio.reload) or changed
+            changed = await turns.do(BACKGROUND, None, studio.reload) or changed
             if changed and studio.model_or_none is not None and studio.source is not None:
-                await turns.do("following", None, studio.study)
+                await turns.do(BACKGROUND, None, studio.study)
                 changed = False
         await asyncio.sleep(LOOK_SECONDS)
 
@@ -151,7 +152,8 @@ def bind(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     problem = ""
     for number in [port] if port is not None else [*range(8765, 8785), 0]:
-        candidate = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named because asyncio switches Nagle's algorithm off only where it is: 40 ms a request.
+        candidate = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -192,6 +194,9 @@ def serve(folder: Path, host: str = "127.0.0.1", port: int | None = None, browse
     )
     if browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
+    # uvicorn stops on SIGTERM and raises it again afterwards, for whoever was there before it: nobody to end us.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
     with listening, contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
     print("stopped")

@@ -31,7 +31,7 @@ On = Mapping[int, Sequence[float]]  # the numbers of each capsule that is on
 STRIP = (-3, -2, -1, 0, 1, 2, 3)
 STUDIED = 1024  # images from which a capsule gets its name
 STUDIED_IN_TRAINING = 256
-PIECE = 8  # images painted between two yields
+PIECE = 4  # images handled between two yields
 SAMPLES = 6  # of each capsule in the gallery
 
 

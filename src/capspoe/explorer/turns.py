@@ -17,6 +17,7 @@ from capspoe import kernels
 
 PER_CLIENT = 8  # requests that may wait for one client
 IN_ALL = 128
+BACKGROUND = "background"  # a client that is served only when nobody else waits
 
 _UNFINISHED = object()
 
@@ -114,7 +115,7 @@ class Turns:
         loop = asyncio.get_running_loop()
         while True:
             await self.wake.wait()
-            client = next(iter(self.lines))
+            client = next((name for name in self.lines if name != BACKGROUND), BACKGROUND)
             line = self.lines[client]
             job = line.popleft()
             if not job.future.done():

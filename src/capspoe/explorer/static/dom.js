@@ -78,4 +78,4 @@ export function saveAs(url, name) {
 
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-export const percent = (p) => (p > 0.9995 ? "100 %" : p < 0.001 ? "0 %" : `${(100 * p).toFixed(p > 0.1 ? 1 : 1)} %`);
+export const percent = (p) => (p > 0.9995 ? "100 %" : p < 0.001 ? "0 %" : `${(100 * p).toFixed(1)} %`);

@@ -64,7 +64,13 @@ function pick(j) {
 export function step(by) {
   const count = state.run.capsules;
   pick((((state.capsule + by) % count) + count) % count);
-  $("gallery").children[state.capsule]?.scrollIntoView({ block: "nearest", inline: "center" });
+  reveal();
+}
+
+/** On a phone the gallery is a row that scrolls: bring the chosen tile into it. */
+function reveal() {
+  const [box, node] = [$("gallery"), $("gallery").children[state.capsule]];
+  if (node) box.scrollLeft = node.offsetLeft - box.offsetLeft - (box.clientWidth - node.offsetWidth) / 2;
 }
 
 function arrows(event) {
@@ -103,6 +109,7 @@ export async function loadGallery() {
   $("gallery").replaceChildren(...capsules.map((c) => tile(c.capsule, false)));
   $("lights").replaceChildren(...capsules.map((c) => tile(c.capsule, true)));
   mark();
+  reveal();
   if (focused) $("gallery").children[focused]?.focus();
   emit("gallery");
 }

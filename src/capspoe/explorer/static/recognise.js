@@ -31,7 +31,6 @@ const look = latest(async (settled) => {
     emit("recognised", answer);
   } catch (error) {
     if (error.status === 409 || error.status === 0) return;
-    if (image.drawn) return; // nothing on the pad yet
     toast(error.message);
   }
 });
@@ -159,9 +158,7 @@ function setUpDropping() {
 export function setUpRecognise() {
   pad = setUpPad(
     () => {
-      state.image = { data: pad.data(), fit: true, drawn: true };
-      delete state.image.drawn;
-      Object.defineProperty(state.image, "drawn", { value: true, enumerable: false });
+      state.image = { data: pad.data(), fit: true };
       $("pad-hint").hidden = true;
       look(false);
     },

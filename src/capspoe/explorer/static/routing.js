@@ -210,7 +210,7 @@ function caption(weights, on) {
   $("routing-play").replaceChildren(icon(playing ? "pause" : "play"));
   const [least, most] = [Math.min(...weights), Math.max(...weights)];
   const said = most - least < 0.005 ? "hears all lower capsules alike" : `hears the lower capsules that agree with it up to ${most.toFixed(2)} times as much as the average, others down to ${least.toFixed(2)}`;
-  $("routing-text").textContent = `Capsule ${focus} ${said}. It is on with ${percent(on[focus])}. Click another capsule to follow it.`;
+  $("routing-text").textContent = `Capsule ${focus} ${said}. Its probability to be on is ${percent(on[focus])}. Click another capsule to follow it.`;
 }
 
 export function setUpRouting() {

@@ -55,9 +55,9 @@ function describe() {
   const also = Object.keys(state.on).filter((k) => Number(k) !== j);
   $("stage-title").textContent = `Capsule ${j}`;
   const parts = [];
-  if (name) parts.push(`${percent(name.share)} labelled ${name.label}`);
+  if (name) parts.push(`mostly ${name.label} (${Math.round(100 * name.share)} %)`);
   if (!gated() && also.length) parts.push(`with ${also.length > 4 ? `${also.length} others` : also.join(", ")}`);
-  else if (useOf(j) != null) parts.push(`on for ${percent(useOf(j))} of images`);
+  else if (useOf(j) != null) parts.push(`use ${percent(useOf(j))}`);
   $("stage-note").textContent = parts.join(" · ");
   $("picture").setAttribute("aria-label", `What capsule ${j} paints${name ? `, mostly ${name.label}` : ""}`);
   buttons();

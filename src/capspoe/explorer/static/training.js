@@ -5,8 +5,8 @@ import { $, el } from "./dom.js";
 import { emit, listen, state } from "./state.js";
 
 const TITLES = {
-  loss: "Autoencoder: cross-entropy of a pixel",
-  reconstruction: "Capsules: error of the code",
+  loss: "Autoencoder: loss",
+  reconstruction: "Capsules: error",
   confidence: "Confidence of the gate",
   routing_entropy: "Entropy of the routing",
   weight_norm: "Norm of the weights",
@@ -60,7 +60,7 @@ function render(found) {
       if (!curves[name] || steps.length < 2) continue;
       if (name === "confidence" && state.run.gate !== "winner") continue;
       const second = name === "reconstruction" && curves.baseline ? { values: curves.baseline } : null;
-      charts.push(chart(title + suffix + (second ? " (dashed: of the mean)" : ""), steps, curves[name], second));
+      charts.push(chart(title + suffix + (second ? " (dashed: the mean’s)" : ""), steps, curves[name], second));
     }
   }
   $("charts").replaceChildren(...charts);

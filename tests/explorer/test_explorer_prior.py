@@ -19,11 +19,13 @@ def fitted(neurons=5, n=400, flat=0, seed=0):
     return prior, torch.from_numpy(z).float()
 
 
+PRIOR, _ = fitted()
+
+
 @given(st.lists(st.floats(-50, 50, width=32), min_size=5, max_size=5))
 def test_to_white_is_the_inverse(white):
-    prior, _ = fitted()
     j, there = torch.tensor([1]), torch.tensor([white])
-    torch.testing.assert_close(prior.to_white(j, prior.from_white(j, there)), there, atol=2e-3, rtol=1e-3)
+    torch.testing.assert_close(PRIOR.to_white(j, PRIOR.from_white(j, there)), there, atol=2e-3, rtol=1e-3)
 
 
 def test_the_capsules_own_images_become_white():

@@ -12,10 +12,10 @@ import time
 import httpx2 as httpx
 import pytest
 
+from capspoe import cli
 from capspoe.errors import InputError
 from capspoe.explorer.server import bind
 from conftest import until
-from runs import capspoe
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -58,12 +58,14 @@ def answers(client, address):
         (["--host", "nothing.invalid"], "cannot listen on nothing.invalid", 1),
     ],
 )
-def test_what_cannot_be_served(gated_run, arguments, message, code):
-    run = [] if arguments[0] == "nothing-here" else [gated_run]
-    done = capspoe("explore", *run, *arguments, "--no-browser")
-    assert done.returncode == code
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_what_cannot_be_served(gated_run, arguments, message, code, capsys):
+    run = [] if arguments[0] == "nothing-here" else [str(gated_run)]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["explore", *run, *arguments, "--no-browser"])
+    assert stop.value.code == code
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
 
 
 def test_a_taken_port():
@@ -118,7 +120,8 @@ def test_clients_that_hang_up_or_dawdle(address):
     held = []
     for request in (
         b"GET /api/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-        b"POST /api/paint HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+        b"POST /api/paint HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
         b"GET / HTT",
         b"\x16\x03\x01nonsense\r\n\r\n",
     ):

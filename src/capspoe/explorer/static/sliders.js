@@ -131,6 +131,7 @@ const build = latest(async () => {
     $("sliders").replaceChildren(...nodes);
     update();
     await drawStrips(strips);
+    $("sliders").dataset.capsule = capsule;
     if (focused) rows.get(Number(focused))?.input.focus();
     fetchStrips();
   } catch (error) {

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench browser clean
 
 setup: $(VENV)/.installed
 
@@ -22,7 +22,17 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+# Tests of the explorer's page want Debian's Chromium; without it they are skipped, and nothing else is.
+browser:
+	@if command -v chromedriver >/dev/null 2>&1; then :; \
+	elif command -v apt-get >/dev/null 2>&1 && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then \
+	  as=; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
+	  echo "make: installing chromium and chromium-driver for the tests of the explorer's page"; \
+	  { $$as apt-get -qq update && $$as env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 \
+	    || echo "make: chromium cannot be installed here; the tests of the explorer's page are skipped"; \
+	else echo "make: there is no chromedriver; the tests of the explorer's page are skipped"; fi
+
+test: lint browser
 	$(BIN)/python -m pytest
 
 bench: setup

@@ -2,13 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from importlib import import_module
 
 from capspoe import __version__
-from capspoe.errors import CapspoeError, InputError
+from capspoe.errors import CapspoeError
 
 SUMMARY = """capspoe: capsule networks trained without labels
 
@@ -21,11 +18,27 @@ usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
   traverse RUN      what each number of a capsule changes, as .png
   routing RUN       how an image is routed, as .svg, and where its capsule looks, as .png
   report RUN        one page about the run: report.html, with every figure
+  explore RUN       a local web page on which to play with the capsules
   evaluate RUN      how good a trained run is, beside baselines, as evaluation.json and a table
   data              list, fetch and verify data sets
   bench             how fast the kernels are on this machine
 
   --version         the version        --debug   show the traceback of an error"""
+
+
+COMMANDS = {  # where each one lives, under capspoe.commands
+    "train": "training",
+    "sample": "using",
+    "encode": "using",
+    "explore": "using",
+    "reconstruct": "looking",
+    "traverse": "looking",
+    "routing": "looking",
+    "report": "looking",
+    "evaluate": "measuring",
+    "bench": "measuring",
+    "data": "data",
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -47,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"capspoe: there is no command {argv[0]!r}; {hint}", file=sys.stderr)
         sys.exit(2)
     try:
-        COMMANDS[argv[0]](argv[1:])
+        getattr(import_module(f"capspoe.commands.{COMMANDS[argv[0]]}"), argv[0])(argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
@@ -69,333 +82,6 @@ def explain(error: Exception) -> str:
         return "out of memory; lower --batch or --channels, or use fewer images with --limit"
     return f"unexpected {type(error).__name__}: {text[:300]} (--debug shows where)"
 
-
-def parse(cls: type, command: str, argv: list[str], default: Any = None) -> Any:
-    """The arguments of a command; tyro prints its own help and errors, and exits with 2."""
-    import tyro
-
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff, tyro.conf.FlagCreatePairsOff)
-    if default is None:
-        return tyro.cli(cls, prog=f"capspoe {command}", args=argv, config=config)
-    return tyro.cli(cls, prog=f"capspoe {command}", args=argv, config=config, default=default)
-
-
-# train
-
-
-def train(argv: list[str]) -> None:
-    """Presets change the defaults that --help shows, so they are looked up before everything is parsed."""
-    import tyro
-
-    from capspoe.config import (
-        AutoencoderConfig,
-        CapsuleConfig,
-        Config,
-        DataConfig,
-        TrainingConfig,
-        check,
-        preset,
-    )
-
-    @dataclass(frozen=True)
-    class Train:
-        """Train the autoencoder, then the capsules on its code, and leave a run folder.
-
-        The same command again carries an unfinished run on.
-        """
-
-        data: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="DATA")]]
-        """mnist, fashion-mnist, cifar10, digits, or a path: a folder of images, an .npy, an .npz"""
-        preset: Literal["small", "paper"] = "small"
-        """Sizes: small takes minutes on a laptop, paper is the paper's 576x8 -> 20x16."""
-        literal: bool = False
-        """Exactly what the paper says: no gate, binary neurons, no biases, no centring, no code noise."""
-        out: Path | None = None
-        """The run folder (default: runs/NAME)."""
-        resume: bool = False
-        """Carry on the run in --out with the settings that it has."""
-        images: DataConfig = field(default_factory=DataConfig)
-        autoencoder: AutoencoderConfig = field(default_factory=AutoencoderConfig)
-        capsules: CapsuleConfig = field(default_factory=CapsuleConfig)
-        training: TrainingConfig = field(default_factory=TrainingConfig)
-
-    name, preset_name = _value_of(argv, None) or "mnist", _value_of(argv, "--preset") or "small"
-    start = preset(preset_name if preset_name in ("small", "paper") else "small", name, "--literal" in argv,
-                   _value_of(argv, "--neurons"))  # fmt: skip
-    default = Train(
-        data=tyro.MISSING,
-        images=start.data,
-        autoencoder=start.autoencoder,
-        capsules=start.capsules,
-        training=start.training,
-    )
-    a = parse(Train, "train", argv, default)
-    config: Config = Config(a.images, a.autoencoder, a.capsules, a.training).replace(data=a.data)
-    check(config)
-    from capspoe import training
-
-    training.command(config, a.out or training.default_folder(config, a.preset, a.literal), a.resume)
-
-
-def _value_of(argv: list[str], option: str | None) -> str | None:
-    """The value of an option, or the first positional argument, before the real parser has run."""
-    for k, word in enumerate(argv):
-        if option is None and not word.startswith("-") and (k == 0 or not argv[k - 1].startswith("--")):
-            return word
-        if option and word.startswith(option + "="):
-            return word.split("=", 1)[1]
-        if option and word == option and k + 1 < len(argv):
-            return argv[k + 1]
-    return None
-
-
-# sample, encode
-
-
-def sample(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Sample:
-        """New images from a trained run: a column for each capsule in a .png, arrays in an .npz."""
-
-        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-        """The run folder."""
-        out: Path
-        """x.png, or x.npz with images (capsules, count, H, W, C) in [0, 1] and capsule (capsules,)."""
-        count: int = 4
-        """Images of each capsule."""
-        capsule: int | None = None
-        """Only this capsule."""
-        prior: Literal["fitted", "standard"] | None = None
-        """fitted: the distribution of the capsule's own images. standard: the paper's sigmoid(N(0, 1))."""
-        gibbs: int = 0
-        """Further steps of reverse pass, forward routing and sampling."""
-        seed: int = 0
-        """The same seed gives the same images."""
-
-    a = parse(Sample, "sample", argv)
-    check_suffix(a.out, ".png", ".npz")
-    from capspoe import sampling
-    from capspoe.model import CapsulePoE
-
-    sampling.write_samples(CapsulePoE.load(a.run), a.out, a.count, a.capsule, a.prior, a.gibbs, a.seed)
-    print(a.out)
-
-
-def encode(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Encode:
-        """Which capsule is on for each image, and its numbers: on (n, J), hidden (n, J, N), labels if known."""
-
-        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-        """The run folder."""
-        out: Path
-        """x.npz"""
-        images: tyro.conf.Positional[str | None] = None
-        """A data set, folder, .npy or .npz (default: the run's own data)."""
-        split: Literal["train", "test", "all"] = "test"
-        """Which part of it."""
-
-    a = parse(Encode, "encode", argv)
-    check_suffix(a.out, ".npz")
-    from capspoe import encoding
-
-    encoding.write_encoded(a.run, a.out, a.images, a.split)
-    print(a.out)
-
-
-# reconstruct, traverse, routing, report
-
-
-def reconstruct(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Reconstruct:
-        """Images, and what comes back through the autoencoder, their capsule and all capsules, with errors.
-
-        Writes RUN/figures/reconstructions.png.
-        """
-
-        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-        """The run folder."""
-        count: int = 10
-        """How many images."""
-        first: int = 0
-        """The number of the first one."""
-        between: str | None = None
-        """Two image numbers, as 3,18: also the way from the one to the other, if one capsule is on for both."""
-        split: Literal["train", "test", "all"] = "test"
-        """Which part of the run's own data."""
-
-    a = parse(Reconstruct, "reconstruct", argv)
-    from capspoe.figures import commands
-
-    between = commands.parse_between(a.between)
-    print(*commands.reconstruct_run(a.run, a.count, a.first, between, a.split), sep="\n")
-
-
-def traverse(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Traverse:
-        """Each number of a capsule swept over 2.5 standard deviations of its prior to either side.
-
-        Writes RUN/figures/traverse-J.png.
-        """
-
-        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-        """The run folder."""
-        capsule: int | None = None
-        """Only this capsule."""
-        axes: Literal["neurons", "principal"] = "neurons"
-        """Sweep the capsule's numbers, or the principal axes of its prior."""
-
-    a = parse(Traverse, "traverse", argv)
-    from capspoe.figures import commands
-
-    print(*commands.traverse_run(a.run, a.capsule, a.axes), sep="\n")
-
-
-def routing(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Routing:
-        """How one image is routed, Figure 1 of the paper, and where the capsule that is on looks.
-
-        Writes RUN/figures/routing-K.svg and heat-K.png.
-        """
-
-        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-        """The run folder."""
-        image: int = 0
-        """The number of the image."""
-        split: Literal["train", "test", "all"] = "test"
-        """Which part of the run's own data."""
-
-    a = parse(Routing, "routing", argv)
-    from capspoe.figures import commands
-
-    print(*commands.route_run(a.run, a.image, a.split), sep="\n")
-
-
-def report(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Report:
-        """One page about a run, RUN/report.html, that needs no other file; its figures are in RUN/figures too."""
-
-        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-        """The run folder."""
-        image: int = 0
-        """The number of the test image whose routing is shown."""
-
-    a = parse(Report, "report", argv)
-    from capspoe.report import write_report
-
-    print(write_report(a.run, a.image))
-
-
-def evaluate(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Evaluate:
-        """Score a trained run beside baselines on the same data; RUN/evaluation.json and a table.
-
-        What was computed before is not computed again.
-        """
-
-        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
-        """The run folder."""
-        quick: bool = False
-        """Minutes: fewer samples, and only the baselines that are trained in seconds."""
-        samples: int | None = None
-        """Images that each model draws (default: 2000, or 1000 with --quick). FIDs compare only among equals."""
-        seed: int = 0
-        """Seed of the samples."""
-
-    a = parse(Evaluate, "evaluate", argv)
-    from capspoe.evaluate import run
-
-    run.command(a.run, a.quick, a.samples, a.seed)
-
-
-def check_suffix(path: Path, *suffixes: str) -> None:
-    if path.suffix.lower() not in suffixes:
-        raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
-
-
-# data
-
-
-def data(argv: list[str]) -> None:
-    import tyro
-
-    @dataclass(frozen=True)
-    class Data:
-        """Data sets: list them, fetch one into the cache, or verify it byte by byte."""
-
-        action: tyro.conf.Positional[Literal["list", "fetch", "verify"]]
-        name: tyro.conf.Positional[str | None] = None
-        """mnist, fashion-mnist or cifar10"""
-        offline: bool = False
-        """Use only what is in the cache."""
-
-    a = parse(Data, "data", argv)
-    if a.action != "list" and a.name is None:
-        raise InputError(f"name the data set: capspoe data {a.action} NAME")
-    from capspoe.data import console
-
-    if a.action == "list":
-        console.print_list()
-    elif a.action == "fetch":
-        console.print_fetch(a.name, a.offline)
-    else:
-        console.print_verify(a.name)
-
-
-# bench
-
-
-def bench(argv: list[str]) -> None:
-    @dataclass(frozen=True)
-    class Bench:
-        """Time the CPU kernels against the plain reference, both sides in one run, and print the ratios."""
-
-        rounds: int = 9
-        """How often each side is timed; the best counts."""
-        out: Path | None = None
-        """Also write the numbers to this .json file."""
-
-    a = parse(Bench, "bench", argv)
-    if a.rounds < 1:
-        raise InputError(f"rounds must be 1 or more, not {a.rounds}")
-    if a.out:
-        check_suffix(a.out, ".json")
-    from capspoe import bench as measurements
-
-    measurements.command(a.rounds, a.out)
-
-
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "train": train,
-    "sample": sample,
-    "encode": encode,
-    "reconstruct": reconstruct,
-    "traverse": traverse,
-    "routing": routing,
-    "report": report,
-    "evaluate": evaluate,
-    "data": data,
-    "bench": bench,
-}
 
 if __name__ == "__main__":
     main()

@@ -105,3 +105,11 @@ class CapsulePrior(nn.Module):
     def from_white(self, capsule: Int[Tensor, " B"], white: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
         """z from numbers that have zero mean and unit variance over the capsule's images."""
         return self.centre[capsule] + torch.einsum("bnk,bk->bn", self.axes[capsule], white)
+
+    def to_white(self, capsule: Int[Tensor, " B"], z: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+        """The inverse of `from_white`. An axis along which the capsule's images do not vary counts as 0."""
+        axes_BNK = self.axes[capsule]
+        variance_BK = axes_BNK.square().sum(1)  # the axes are orthogonal, each one standard deviation long
+        flat = variance_BK <= 1e-10 * variance_BK.amax(-1, keepdim=True)
+        along = torch.einsum("bnk,bn->bk", axes_BNK, z - self.centre[capsule])
+        return torch.where(flat, 0, along / torch.where(flat, 1, variance_BK))

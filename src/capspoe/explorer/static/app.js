@@ -1,0 +1,169 @@
+// Starts the page: theme, views, keyboard, and what happens when the server's model changes.
+
+import { get, onReachable } from "./api.js";
+import { setUpBlend } from "./blend.js";
+import { $, toast } from "./dom.js";
+import { loadGallery, setUpGallery, step } from "./gallery.js";
+import { nothing, setUpRecognise, showImage } from "./recognise.js";
+import { setUpSliders } from "./sliders.js";
+import { setUpStage } from "./stage.js";
+import { changed, choose, emit, isOwnAddress, listen, readAddress, redo, state, undo, writeAddress } from "./state.js";
+import { setUpTraining } from "./training.js";
+
+function setUpTheme() {
+  const order = ["auto", "light", "dark"];
+  let chosen = "auto";
+  try {
+    chosen = localStorage.getItem("theme") ?? "auto";
+  } catch {
+    // private windows may refuse storage; the system's theme it is
+  }
+  const apply = () => {
+    if (chosen === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = chosen;
+    $("theme").setAttribute("aria-label", `Theme: ${chosen}`);
+    $("theme").title = `Theme: ${chosen}`;
+  };
+  $("theme").addEventListener("click", () => {
+    chosen = order[(order.indexOf(chosen) + 1) % 3];
+    try {
+      localStorage.setItem("theme", chosen);
+    } catch {
+      // as above
+    }
+    apply();
+    toast(`Theme: ${chosen}`);
+  });
+  apply();
+}
+
+function go(view) {
+  state.view = view;
+  for (const section of document.querySelectorAll(".view")) section.hidden = section.dataset.view !== view;
+  for (const button of document.querySelectorAll(".tabs button")) {
+    if (button.dataset.view === view) button.setAttribute("aria-current", "page");
+    else button.removeAttribute("aria-current");
+  }
+  emit("view", view);
+  writeAddress();
+}
+
+const keys = {
+  r: () => $("randomise").click(),
+  0: () => $("reset").click(),
+  s: () => $("save").click(),
+  "[": () => step(-1),
+  "]": () => step(1),
+};
+
+function setUpKeyboard() {
+  addEventListener("keydown", (event) => {
+    if ($("help").open || event.target.matches("input:not([type=range]), textarea")) return;
+    const command = event.ctrlKey || event.metaKey;
+    if (command && event.key.toLowerCase() === "z") {
+      event.preventDefault();
+      if (event.shiftKey) redo();
+      else undo();
+    }
+    if (command && event.key.toLowerCase() === "y") {
+      event.preventDefault();
+      redo();
+    }
+    if (command || event.altKey) return;
+    if (event.key === "?") $("help").showModal();
+    const view = ["play", "recognise", "blend", "training"][Number(event.key) - 1];
+    if (view) go(view);
+    if (state.view === "play" && state.run?.capsules && keys[event.key]) keys[event.key]();
+  });
+  $("help-open").addEventListener("click", () => $("help").showModal());
+}
+
+async function readRun() {
+  const had = state.run;
+  state.run = await get("/api/run");
+  $("run").textContent = state.run.name;
+  $("run").title = state.run.capsules ? `${state.run.data}: ${state.run.lower} lower capsules, ${state.run.capsules} upper ones of ${state.run.numbers} numbers` : state.run.data;
+  document.title = `${state.run.name} · capspoe explorer`;
+  const [height, width] = state.run.image;
+  document.documentElement.style.setProperty("--aspect", width / height);
+  document.documentElement.style.setProperty("--film", (7 * width) / height);
+  document.documentElement.style.setProperty("--blend-film", (11 * width) / height);
+  return had;
+}
+
+/** The server has loaded another checkpoint, or knows more about this one. */
+async function refresh() {
+  try {
+    const had = await readRun();
+    if (!state.run.capsules) return;
+    if (!had.capsules) return firstModel();
+    await loadGallery();
+    changed();
+    if (had.test_images !== state.run.test_images) emit("images");
+  } catch {
+    // asked again in two seconds
+  }
+}
+
+let started = false;
+async function firstModel() {
+  $("banner").hidden = true;
+  const problems = readAddress();
+  if (problems.length) toast("The link does not fit this run; it is shown from the start");
+  if (!Object.keys(state.on).length) choose(0);
+  if (!started) {
+    started = true;
+    setUpGallery();
+    setUpSliders();
+    setUpStage();
+    setUpRecognise();
+    setUpBlend();
+  }
+  changed();
+  nothingOrImage();
+  go(state.view);
+  await loadGallery();
+  emit("images");
+}
+
+function nothingOrImage() {
+  if (state.image) showImage(state.image);
+  else nothing();
+}
+
+function banner(text) {
+  $("banner").textContent = text;
+  $("banner").hidden = !text;
+}
+
+async function start() {
+  setUpTheme();
+  setUpKeyboard();
+  for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => go(button.dataset.view));
+  onReachable((yes) => banner(yes ? "" : "The server does not answer. Start it again with capspoe explore; this page carries on by itself."));
+  listen("go", go);
+  listen("revision", refresh);
+  addEventListener("hashchange", () => {
+    if (isOwnAddress() || !state.run?.capsules) return;
+    if (readAddress().length) toast("The link does not fit this run");
+    go(state.view);
+    changed();
+    if (state.image) showImage(state.image);
+  });
+  try {
+    await readRun();
+  } catch (error) {
+    banner(`The run cannot be shown: ${error.message}`);
+    setTimeout(() => location.reload(), 5000);
+    return;
+  }
+  if (state.run.capsules) await firstModel();
+  else {
+    go("training");
+    banner("The run has no checkpoint yet. Its capsules appear here as soon as there is one.");
+  }
+  setUpTraining();
+  document.documentElement.dataset.ready = "true";
+}
+
+start();

@@ -1,0 +1,192 @@
+// The other direction: show the network an image, see which capsule switches on.
+
+import { get, latest, post } from "./api.js";
+import { $, blank, el, percent, picture, show, toast } from "./dom.js";
+import { faces, nameOf, setLights } from "./gallery.js";
+import { setUpPad } from "./pad.js";
+import { showRouting, setUpRouting } from "./routing.js";
+import { thumb } from "./stage.js";
+import { changed, emit, gated, listen, remember, state, writeAddress } from "./state.js";
+
+const SIDE = 640; // a dropped image is made smaller than this before it is sent
+let pad;
+let found = null;
+
+const look = latest(async (settled) => {
+  const { image } = state;
+  if (!image) return;
+  try {
+    const answer = await post("/api/recognise", { image });
+    if (image !== state.image) return;
+    found = answer;
+    const [seen, rebuilt] = await Promise.all([picture(answer.input), picture(answer.reconstruction)]);
+    show($("seen"), seen);
+    show($("rebuilt"), rebuilt);
+    setLights(answer.on, answer.winner);
+    verdict(answer);
+    $("hold").disabled = false;
+    $("pad-hint").hidden = true;
+    if (settled) route(image, answer, seen);
+    else showRouting(null);
+    emit("recognised", answer);
+  } catch (error) {
+    if (error.status === 409 || error.status === 0) return;
+    toast(error.message);
+  }
+});
+
+const route = latest(async (image, answer, seen) => {
+  try {
+    const routing = await post("/api/routing", { image: { data: answer.input, fit: false } });
+    if (image === state.image || image.data === state.image?.data) showRouting(routing, seen, answer.winner, faces);
+  } catch (error) {
+    if (error.status !== 409 && error.status !== 0) toast(error.message);
+  }
+});
+
+function verdict({ on, winner, label }) {
+  const name = nameOf(winner);
+  const count = on.filter((p) => p > 0.5).length;
+  $("verdict").textContent = gated() ? `Capsule ${winner} switches on` : `${count} of ${on.length} capsules are on`;
+  const parts = [gated() ? percent(on[winner]) : `capsule ${winner} most, ${percent(on[winner])}`];
+  if (name) parts.push(`its images are mostly labelled ${name.label}`);
+  if (label != null) parts.push(`this one is labelled ${label}`);
+  $("verdict-note").textContent = parts.join(" · ");
+}
+
+export function nothing() {
+  found = null;
+  state.image = null;
+  for (const id of ["seen", "rebuilt"]) blank($(id));
+  setLights(null, -1);
+  showRouting(null);
+  $("verdict").textContent = "Waiting for an image";
+  $("verdict-note").textContent = "Draw, drop or pick one.";
+  $("hold").disabled = true;
+  $("pad-hint").hidden = false;
+  press();
+  writeAddress();
+}
+
+/** Copies the numbers into the sliders and goes there. With the gate it is the winner's, otherwise everybody's. */
+function hold() {
+  if (!found) return;
+  remember();
+  state.capsule = found.winner;
+  state.on = gated() ? { [found.winner]: [...found.values[found.winner]] } : Object.fromEntries(found.values.map((v, j) => [j, [...v]]));
+  for (const list of Object.values(state.on)) list.forEach((v, n) => (list[n] = Math.max(-100, Math.min(100, v))));
+  emit("go", "play");
+  changed();
+}
+
+function press() {
+  for (const node of $("picker").querySelectorAll("button")) node.setAttribute("aria-pressed", String(Number(node.dataset.index) === state.image?.index));
+}
+
+export async function showImage(image) {
+  state.image = image;
+  press();
+  writeAddress();
+  $("pad-hint").hidden = true;
+  await look(true);
+  if (found && state.image === image) pad.put(await picture(found.input));
+}
+
+/** A file as a small PNG data URL; larger images never leave the browser. */
+async function takeFile(file) {
+  if (!file) return;
+  try {
+    const bitmap = await createImageBitmap(file);
+    const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
+    const canvas = el("canvas", { width: Math.max(1, Math.round(bitmap.width * scale)), height: Math.max(1, Math.round(bitmap.height * scale)) });
+    canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+    emit("go", "recognise");
+    await showImage({ data: canvas.toDataURL("image/png"), fit: true });
+    keepSmall();
+  } catch {
+    toast(`${file.name || "That"} is not an image the browser can read`);
+  }
+}
+
+/** What the network saw is all a link needs. */
+function keepSmall() {
+  if (found && state.image?.data) {
+    state.image = { data: found.input, fit: false };
+    writeAddress();
+  }
+}
+
+let first = 0;
+export async function loadPicker(box, choose, lane, from) {
+  if (!state.run.test_images) {
+    box.replaceChildren(el("div", { class: "empty" }, state.run.no_test_images ?? "The run has no test images."));
+    return;
+  }
+  try {
+    const { images } = await get(`/api/images?start=${from}&count=36`, lane);
+    box.replaceChildren(...images.map((one) => thumb(one, () => choose({ index: one.index }), false)));
+  } catch (error) {
+    if (error.status !== 409 && error.status !== 0) box.replaceChildren(el("div", { class: "empty" }, error.message));
+  }
+}
+
+export const randomStart = () => Math.floor(Math.random() * Math.max(1, state.run.test_images - 36));
+
+function setUpDropping() {
+  let depth = 0;
+  const isFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+  addEventListener("dragenter", (event) => {
+    if (!isFile(event)) return;
+    depth++;
+    document.body.classList.add("dropping");
+    emit("go", "recognise");
+  });
+  addEventListener("dragleave", () => {
+    depth = Math.max(0, depth - 1);
+    if (!depth) document.body.classList.remove("dropping");
+  });
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    depth = 0;
+    document.body.classList.remove("dropping");
+    takeFile(event.dataTransfer.files[0]);
+  });
+  addEventListener("paste", (event) => takeFile([...event.clipboardData.files].find((f) => f.type.startsWith("image/"))));
+}
+
+export function setUpRecognise() {
+  pad = setUpPad(
+    () => {
+      state.image = { data: pad.data(), fit: true };
+      $("pad-hint").hidden = true;
+      look(false);
+    },
+    async () => {
+      await look(true);
+      setTimeout(keepSmall, 300);
+    },
+  );
+  setUpRouting();
+  setUpDropping();
+  $("file").addEventListener("change", () => takeFile($("file").files[0]).then(() => ($("file").value = "")));
+  $("clear").addEventListener("click", () => {
+    pad.clear();
+    nothing();
+  });
+  $("hold").addEventListener("click", hold);
+  $("more-images").addEventListener("click", async () => {
+    first = randomStart();
+    await loadPicker($("picker"), showImage, "picker", first);
+    press();
+  });
+  listen("recognise", (image) => {
+    emit("go", "recognise");
+    showImage(image);
+  });
+  listen("gallery", () => {
+    if (found) setLights(found.on, found.winner);
+    if (found) verdict(found);
+  });
+  listen("images", () => loadPicker($("picker"), showImage, "picker", first).then(press));
+}

@@ -1,0 +1,426 @@
+"""The page in a real browser, as a person uses it."""
+
+import json
+import shutil
+import tempfile
+import time
+
+import pytest
+from PIL import Image, ImageDraw
+
+from conftest import served, until
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no Chromium with its driver (Debian: chromium, chromium-driver)"
+)
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),
+    "--disable-dev-shm-usage",
+)
+LAPTOP, PHONE = (1280, 800), (390, 844)
+PICTURE = (
+    "return Array.from(document.getElementById(arguments[0]).getContext('2d').getImageData(0,0,28,28).data)"
+)
+
+
+class Page:
+    """A browser that notes what went wrong."""
+
+    def __init__(self):
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        for flag in (*FLAGS, f"--user-data-dir={self.profile.name}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        self.driver.set_script_timeout(30)
+
+    def look(self, size=LAPTOP, dark=False, calm=False):
+        features = [
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"},
+        ]
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def open(self, address):
+        self.address = "/".join(address.split("/")[:3]) + "/"
+        self.driver.get("about:blank")
+        self.driver.get_log("browser"), self.driver.get_log("performance")
+        self.driver.get(address)
+        self.until("document.documentElement.dataset.ready === 'true'")
+        return self
+
+    def js(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, condition):
+        return until(lambda: self.js(f"return {condition}"), 60)
+
+    def find(self, selector):
+        return self.driver.find_element("css selector", selector)
+
+    def all(self, selector):
+        return self.driver.find_elements("css selector", selector)
+
+    def click(self, selector):
+        self.js("arguments[0].scrollIntoView({block: 'center'})", self.find(selector))
+        self.find(selector).click()
+
+    def keys(self, *keys):
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        chain = ActionChains(self.driver)
+        for key in keys:
+            if isinstance(key, tuple):
+                for held in key[:-1]:
+                    chain.key_down(held)
+                chain.send_keys(key[-1])
+                for held in key[:-1]:
+                    chain.key_up(held)
+            else:
+                chain.send_keys(key)
+        chain.perform()
+
+    def pixels(self, canvas="picture"):
+        return self.js(PICTURE, canvas)
+
+    def changed(self, before, canvas="picture"):
+        return until(lambda: self.pixels(canvas) != before)
+
+    def ready(self):
+        self.until("document.querySelectorAll('#gallery .tile').length > 0")
+        self.settled()
+        until(lambda: any(self.pixels()[0::4]))
+        return self
+
+    def settled(self):
+        """The films are those of the capsule that is chosen."""
+        self.until(
+            "document.getElementById('sliders').dataset.capsule === "
+            "document.querySelector('#gallery .tile[aria-pressed=true]').dataset.capsule"
+        )
+
+    def slide(self, index, value):
+        """Moves a film with the mouse."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        self.settled()
+        film = self.all(".slider .film")[index]
+        self.js("arguments[0].scrollIntoView({block: 'center'})", film)
+        half = film.rect["width"] / 2
+        chain = ActionChains(self.driver).move_to_element(film).click_and_hold()
+        chain.move_by_offset(round(half * value / 3.5), 0).release().perform()
+
+    def values(self):
+        return self.js("return [...document.querySelectorAll('.slider output')].map((o) => o.textContent)")
+
+    def problems(self):
+        """Errors on the console, and requests to anywhere else."""
+        errors = [e["message"] for e in self.driver.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
+        errors = [
+            e for e in errors if "willReadFrequently" not in e
+        ]  # these tests read the canvases, the page does not
+        events = [json.loads(e["message"])["message"] for e in self.driver.get_log("performance")]
+        urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return errors + [u for u in urls if not u.startswith((self.address, "data:", "blob:", "about:"))]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    page = Page()
+    yield page
+    page.driver.quit()
+
+
+@pytest.fixture
+def page(browser, address):
+    browser.look()
+    browser.open(f"{address}/").ready()
+    yield browser
+    assert browser.problems() == []
+
+
+def test_it_opens_on_the_gallery(page):
+    assert len(page.all("#gallery .tile")) == 4
+    assert len(page.all("#sliders .slider")) == 6
+    assert page.find("#status").text == "trained"
+    assert page.find("#gallery .tile[aria-pressed=true]").get_attribute("data-capsule") == "0"
+    effects = page.js(
+        "return [...document.querySelectorAll('.effect')].map((e) => Number(e.style.getPropertyValue('--effect')))"
+    )
+    assert effects == sorted(effects, reverse=True)
+    assert effects[0] == 1
+
+
+def test_nothing_jumps_while_it_loads(page):
+    shift = page.driver.execute_async_script(
+        "const done = arguments[0]; let sum = 0;"
+        "new PerformanceObserver((l) => { for (const e of l.getEntries()) if (!e.hadRecentInput) sum += e.value; })"
+        ".observe({type: 'layout-shift', buffered: true}); setTimeout(() => done(sum), 300)"
+    )
+    assert shift < 0.1
+
+
+def test_choose_a_capsule_and_move_a_slider(page):
+    before = page.pixels()
+    page.click("#gallery .tile[data-capsule='2']")
+    page.changed(before)
+    assert page.find("#stage-title").text == "Capsule 2"
+    before = page.pixels()
+    page.slide(0, 2.0)
+    page.changed(before)
+    assert abs(float(page.values()[0]) - 2.0) < 0.3
+
+
+def test_randomise_lock_reset_and_undo(page):
+    page.slide(1, 1.5)
+    kept = page.values()[1]
+    page.click(".slider:nth-child(2) .lock")
+    page.click("#randomise")
+    until(lambda: page.values()[0] != "0.00")
+    drawn = page.values()
+    assert drawn[1] == kept
+    page.click("#reset")
+    until(lambda: page.values() != drawn)
+    assert [v for v in page.values() if v != "0.00"] == [kept]
+    page.click("#undo")
+    until(lambda: page.values() == drawn)
+    page.click("#redo")
+    until(lambda: page.values() != drawn)
+
+
+def draw(page):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    pad = page.find("#pad")
+    page.js("arguments[0].scrollIntoView({block: 'center'})", pad)
+    chain = ActionChains(page.driver).move_to_element_with_offset(pad, -40, -90).click_and_hold()
+    for x, y in ((80, 0), (-60, 80), (40, 40), (-70, 60)):
+        chain.move_by_offset(x, y)
+    chain.release().perform()
+
+
+def test_draw_a_digit_and_hold_it(page):
+    page.click("[data-view=recognise]")
+    draw(page)
+    page.until("document.querySelectorAll('#lights .winner').length === 1")
+    page.until("!document.getElementById('hold').disabled")
+    until(lambda: any(page.pixels("rebuilt")[0::4]))
+    winner = page.find("#lights .winner").get_attribute("data-capsule")
+    assert page.find("#verdict").text == f"Capsule {winner} switches on"
+    page.until("document.querySelectorAll('#routing-steps button').length === 3")
+    page.click("#hold")
+    page.until("!document.querySelector('.view.play').hidden")
+    until(lambda: any(v != "0.00" for v in page.values()))
+    assert page.find("#stage-title").text == f"Capsule {winner}"
+
+
+def test_the_routing_moves_from_iteration_to_iteration(page):
+    page.click("[data-view=recognise]")
+    page.until("document.querySelectorAll('#picker button').length > 5")
+    page.click("#picker button:nth-child(3)")
+    page.until("document.querySelectorAll('#routing-steps button').length === 3")
+    page.until("document.querySelector('#routing-steps button:nth-child(3)').ariaPressed === 'true'")
+    last = page.js("return document.getElementById('routing').toDataURL()")
+    page.click("#routing-steps button:nth-child(1)")
+    page.until("document.getElementById('routing-text').textContent.includes('alike')")
+    assert page.js("return document.getElementById('routing').toDataURL()") != last
+
+
+def test_open_a_file_and_drop_one(page, tmp_path):
+    picture = Image.new("L", (120, 160), 255)
+    ImageDraw.Draw(picture).line((30, 20, 90, 60, 40, 140), fill=0, width=14)
+    picture.save(tmp_path / "seven.png")
+    page.find("#file").send_keys(str(tmp_path / "seven.png"))
+    page.until("document.querySelectorAll('#lights .winner').length === 1")
+    seen = page.pixels("seen")
+    assert max(seen[0::4]) > 200  # dark on light was turned round
+    assert seen[0] == 0
+    page.click("#clear")
+    page.until("document.querySelectorAll('#lights .winner').length === 0")
+    page.driver.execute_async_script(
+        "const done = arguments[0]; const c = document.createElement('canvas'); c.width = c.height = 90;"
+        "const g = c.getContext('2d'); g.fillStyle = '#fff'; g.fillRect(40, 10, 9, 70);"
+        "c.toBlob((b) => { const t = new DataTransfer(); t.items.add(new File([b], 'one.png', {type: 'image/png'}));"
+        "document.body.dispatchEvent(new DragEvent('dragenter', {dataTransfer: t, bubbles: true}));"
+        "document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: t, bubbles: true, cancelable: true}));"
+        "done(); })"
+    )
+    page.until("document.querySelectorAll('#lights .winner').length === 1")
+
+
+def test_a_file_that_is_no_image_gets_a_message(page, tmp_path):
+    (tmp_path / "text.png").write_text("not an image")
+    page.find("#file").send_keys(str(tmp_path / "text.png"))
+    page.until("document.getElementById('toasts').textContent.includes('not an image')")
+
+
+def test_a_link_restores_everything(page, address):
+    page.click("#gallery .tile[data-capsule='3']")
+    page.slide(0, -1.5)
+    page.click(".slider:nth-child(4) .lock")
+    page.until("location.hash.includes('lock=')")
+    time.sleep(0.5)
+    link, values, picture = page.driver.current_url, page.values(), page.pixels()
+    page.open(link).ready()
+    until(lambda: page.values() == values)
+    until(lambda: page.pixels() == picture)
+    assert page.find("#gallery .tile[aria-pressed=true]").get_attribute("data-capsule") == "3"
+    assert page.find(".slider:nth-child(4) .lock").get_attribute("aria-pressed") == "true"
+
+
+def test_a_link_restores_a_drawing(page):
+    page.click("[data-view=recognise]")
+    draw(page)
+    page.until("location.hash.includes('image=d')")
+    page.until("document.querySelectorAll('#lights .winner').length === 1")
+    link, seen = page.driver.current_url, page.pixels("seen")
+    page.open(link)
+    until(lambda: page.pixels("seen") == seen)
+
+
+@pytest.mark.parametrize("words", ["on=77:1,1,1,1,1,1", "view=nothing&on=0:a,b&capsule=-3&image=q&t=9"])
+def test_a_link_that_makes_no_sense_starts_afresh(page, address, words):
+    page.open(f"{address}/#{words}").ready()
+    assert page.values() == ["0.00"] * 6
+
+
+def test_keyboard_only(page):
+    from selenium.webdriver.common.keys import Keys
+
+    def focus():
+        return page.js(
+            "const e = document.activeElement; return e.dataset.capsule ?? e.dataset.number ?? e.id"
+        )
+
+    page.js("document.activeElement.blur()")
+    for _ in range(14):
+        page.keys(Keys.TAB)
+        if page.js("return document.activeElement.matches('.tile')"):
+            break
+    page.keys(Keys.ARROW_RIGHT)
+    until(lambda: page.find("#stage-title").text == "Capsule 1")
+    assert focus() == "1"
+    page.settled()
+    for _ in range(30):
+        page.keys(Keys.TAB)
+        if page.js("return document.activeElement.matches('.film input')"):
+            break
+    before = page.pixels()
+    page.keys(*[Keys.ARROW_RIGHT] * 12)
+    assert page.values()[0] == "1.20"
+    page.changed(before)
+    page.keys("l")
+    assert page.find(".slider .lock").get_attribute("aria-pressed") == "true"
+    page.keys("0")
+    assert page.values()[0] == "1.20"
+    page.js("document.activeElement.blur()")
+    page.keys("r")
+    until(lambda: page.values()[1] != "0.00")
+    page.keys((Keys.CONTROL, "z"))
+    until(lambda: page.values()[1] == "0.00")
+    page.keys("]")
+    until(lambda: page.find("#stage-title").text == "Capsule 2")
+    page.keys("2")
+    page.until("!document.querySelector('.view.recognise').hidden")
+    page.keys("?")
+    page.until("document.getElementById('help').open")
+
+
+def test_a_phone(page, address):
+    page.look(PHONE)
+    page.open(f"{address}/#view=play&image=i3").ready()
+    for view in ("play", "recognise", "blend", "training"):
+        page.find(f".tabs [data-view={view}]").click()
+        page.until(f"!document.querySelector('.view.{view}').hidden")
+        assert page.js("return document.documentElement.scrollWidth <= innerWidth"), view
+        tabs = page.find(".tabs").rect
+        assert tabs["y"] + tabs["height"] >= page.js("return scrollY + innerHeight") - 1
+        small = page.js(
+            "return [...document.querySelectorAll('main .view:not([hidden]) button, .tabs button')]"
+            ".filter((b) => b.offsetParent && b.getBoundingClientRect().height < 26).map((b) => b.outerHTML)"
+        )
+        assert small == []
+
+
+def test_dark_and_light(page, address):
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    assert page.js(ground) == "rgb(245, 244, 240)"
+    page.look(dark=True)
+    page.until("getComputedStyle(document.body).backgroundColor === 'rgb(15, 17, 21)'")
+    page.click("#theme")
+    page.until("getComputedStyle(document.body).backgroundColor === 'rgb(245, 244, 240)'")
+    page.click("#theme")
+    page.click("#theme")
+
+
+def test_reduced_motion(page, address):
+    page.look(calm=True)
+    page.open(f"{address}/#view=recognise&image=i3")
+    page.until("document.querySelectorAll('#routing-steps button').length === 3")
+    assert page.find("#routing-steps button:nth-child(3)").get_attribute("aria-pressed") == "true"
+
+
+def test_blend(page):
+    page.click("[data-view=blend]")
+    until(lambda: any(page.pixels("blended")[0::4]))
+    before = page.pixels("blended")
+    page.js(
+        "const t = document.getElementById('blend-t'); t.value = 0; t.dispatchEvent(new Event('input'));"
+        "t.dispatchEvent(new Event('change'))"
+    )
+    page.changed(before, "blended")
+    page.until("document.querySelectorAll('#blend-picker button').length > 3")
+    before = page.pixels("blended")
+    page.click("#blend-picker button:nth-child(4)")
+    page.changed(before, "blended")
+    page.until("location.hash.includes('from=i3')")
+
+
+def test_training_page_and_api_page(page, address):
+    page.click("[data-view=training]")
+    page.until("document.getElementById('samples').naturalWidth > 0")
+    assert page.find("#training-title").text == "Training is finished"
+    page.open(f"{address}/api")
+    assert len(page.all("#endpoints .panel")) == 13
+
+
+def test_without_the_server_it_says_so_and_carries_on(page):
+    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.driver.execute_cdp_cmd("Network.enable", {})
+    page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": True, **network})
+    page.click("#gallery .tile[data-capsule='1']")
+    page.until("!document.getElementById('banner').hidden")
+    page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": False, **network})
+    page.click("#gallery .tile[data-capsule='2']")
+    page.until("document.getElementById('banner').hidden")
+    assert page.problems()  # the failed requests, which the browser itself reports
+
+
+def test_several_capsules_without_the_gate(browser, literal_run):
+    with served(literal_run) as address:
+        browser.look()
+        browser.open(f"{address}/").ready()
+        before = browser.pixels()
+        browser.click("#gallery .tile[data-capsule='2']")
+        browser.changed(before)
+        assert len(browser.all("#gallery .tile.on")) == 2
+        browser.click("#gallery .tile[data-capsule='2']")
+        until(lambda: len(browser.all("#gallery .tile.on")) == 1)
+        browser.click("[data-view=recognise]")
+        browser.until("document.querySelectorAll('#picker button').length > 1")
+        browser.click("#picker button")
+        browser.until("!document.getElementById('hold').disabled")
+        browser.click("#hold")
+        until(lambda: len(browser.all("#gallery .tile.on")) == 4)
+        assert browser.problems() == []
+        browser.driver.get("about:blank")

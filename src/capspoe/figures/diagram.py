@@ -11,7 +11,6 @@ from capspoe.figures.svg import document, number, picture, tag, text
 
 WIDTH, MARGIN = 1200, 40
 SHOWN = 40  # upper capsules drawn; of more, those most probably on
-EDGES_EACH, EDGES_OF_WINNER = 6, 36  # the strongest routing weights of a capsule, drawn one by one
 HAZE_BINS = 72
 _SAMPLE = 11  # width of a shade in the legend
 _ROW_Y, _ROW_HEIGHT, _UPPER_Y, _UPPER_HEIGHT = 320, 26, 590, 34
@@ -23,6 +22,12 @@ class Edges(NamedTuple):
     lower: np.ndarray  # (k,): lower capsules at the far end of the lines, weakest first
     weight: np.ndarray  # (k,): their weights
     density: np.ndarray  # (bins,): the mean of the other weights, along the row of lower capsules
+
+
+def line_counts(lower: int) -> tuple[int, int]:
+    """How many of the strongest weights are lines, of a capsule and of the winner: at most a quarter of all."""
+    quarter = max(1, lower // 4)
+    return min(6, quarter), min(36, quarter)
 
 
 def edges_of(weight_I: np.ndarray, count: int, bins: int = HAZE_BINS) -> Edges:
@@ -134,18 +139,19 @@ def _legend(view: Routed) -> str:
         )
     parts.append(tag("rect", x=x, y=y - 11, width=_SAMPLE * steps, height=14, class_="frame"))
     parts.append(text(x + _SAMPLE * steps + 12, y, "shade: probability of being on, 0 to 1", 13))
-    edges = [edges_of(view.weight[j], EDGES_EACH) for j in range(len(view.weight))]
+    each, most = line_counts(len(view.lower_on))
+    edges = [edges_of(view.weight[j], each) for j in range(len(view.weight))]
     drawn = np.concatenate([e.weight for e in edges])
     y += 32
     if not len(drawn):
         parts.append(text(x, y, "all routing weights are equal: the haze is all there is to draw", 13))
         return "".join(parts)
-    won = edges_of(view.weight[winner], EDGES_OF_WINNER)
+    won = edges_of(view.weight[winner], most)
     for k, (css, words) in enumerate(
         (
             ("edge-accent", f"its {len(won.weight)} strongest routing weights, "
                             f"{won.weight.min():.1f} to {won.weight.max():.1f} times the mean"),
-            ("edge", f"the {EDGES_EACH} strongest of each other capsule, up to {drawn.max():.1f} times the mean"),
+            ("edge", f"the {each} strongest of each other capsule, up to {drawn.max():.1f} times the mean"),
         )
     ):  # fmt: skip
         line = y + 28 * k
@@ -182,10 +188,11 @@ def _edges(view: Routed, shown: np.ndarray, upper_x: dict[int, float]) -> str:
     """Haze below lines, the winner above the others."""
     top, bottom = _ROW_Y + _ROW_HEIGHT, _UPPER_Y
     I = len(view.lower_on)
+    each, most = line_counts(I)
     haze, lines = [], []
     for j in [*(j for j in shown if j != view.winner), view.winner]:
         won = j == view.winner
-        edges = edges_of(view.weight[j], EDGES_OF_WINNER if won else EDGES_EACH)
+        edges = edges_of(view.weight[j], most if won else each)
         x, strongest = upper_x[int(j)], float(view.weight[j].max() if won else view.weight.max())
         if won:
             haze.append(_haze(edges.density, x, top, bottom))

@@ -443,7 +443,7 @@ def test_a_metrics_line_cut_short_is_left_out_and_a_damaged_one_named(run, tmp_p
     assert curves.read_metrics(tmp_path / "nothing") == {}
 
 
-def test_a_stack_without_a_gate_below_has_no_temperature_there(tmp_path, deep):
+def test_a_stack_without_a_gate_below_has_no_temperature_there():
     line = {"step": 10, "reconstruction": 0.1, "baseline": 0.2, "confidence": 0.9, "temperature": 1.0}
     stages = {
         "capsules-0": [{"stage": "capsules-0", **line, "use": [0.9, 0.8]}],

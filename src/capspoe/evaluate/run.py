@@ -23,12 +23,14 @@ from capspoe.evaluate.likelihood import likelihood
 from capspoe.evaluate.material import Made, Material, codes_of, hidden_of
 from capspoe.evaluate.probe import linear_probe
 from capspoe.evaluate.progress import Teller
+from capspoe.evaluate.realism import NEIGHBOURS
 from capspoe.evaluate.scoring import Yardstick, yardstick_for
 from capspoe.evaluate.specialise import alive, class_entropy, contingency, specialisation
 from capspoe.evaluate.table import print_table
-from capspoe.measure import on_dark_ground
 from capspoe.model import CapsulePoE
 from capspoe.validate import check_count
+
+DARK = 40  # of 255: images whose median pixel is brighter have no dark ground
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Settings:
 
     quick: bool = False
     samples: int = 2000
+    neighbours: int = NEIGHBOURS
     gibbs: int = 100
     probe_images: int = 60_000
     traversal_starts: int = 3
@@ -174,7 +177,7 @@ class Evaluation:
         """A model's samples, groups and features, scored; what it has not is None."""
         began = time.monotonic()
         made = make()
-        row: dict[str, Any] = {"name": name, **self.yardstick.score(made.images)}
+        row: dict[str, Any] = {"name": name, **self.yardstick.score(made.images, self.settings.neighbours)}
         labels = self.material.test_labels
         row["purity"] = row["nmi"] = row["probe"] = None
         if made.winner is not None and labels is not None:
@@ -188,12 +191,11 @@ class Evaluation:
         return [self.row(name, lambda: make(self.material))]
 
     def floors(self) -> list[dict[str, Any]]:
-        """What no model can be better than: training images, and test images through the autoencoder."""
-        count, test = self.settings.samples, self.yardstick.test.pixels
-        some = test[np.linspace(0, len(test) - 1, min(count, len(test))).astype(int)]
+        """What no model can be much better than: training images, themselves and through the network."""
+        some = self.yardstick.train_some(self.settings.samples)
         reconstruct = self.model.reconstruct
         return [
-            self.row("floor: training images", lambda: Made(self.yardstick.train_some(count))),
+            self.row("floor: training images", lambda: Made(some)),
             self.row("floor: autoencoder reconstructions", lambda: Made(reconstruct(some, "autoencoder"))),
             self.row("floor: capsule reconstructions", lambda: Made(reconstruct(some))),
         ]
@@ -302,7 +304,7 @@ class Evaluation:
         """Thickness, slant, width and height, where there is a shape on a dark ground to measure."""
         starts, seed = self.settings.traversal_starts, self.settings.seed
         test = self.material.test_pixels[:2000]
-        if on_dark_ground(test).mean() < 0.5:
+        if np.median(test) > DARK:
             return {"skipped": "thickness, slant, width and height need bright shapes on a dark ground"}
         found = {"axes": instantiation(self.model, test, "axes", starts, seed)}
         if not self.settings.quick:

@@ -7,7 +7,7 @@ import numpy as np
 from capspoe.encoding import open_for
 from capspoe.errors import InputError
 from capspoe.evaluate.features import Labelled, Seen, Told, Trained, feature_net, see
-from capspoe.evaluate.realism import fid, kid, realism
+from capspoe.evaluate.realism import NEIGHBOURS, fid, kid, realism
 from capspoe.evaluate.specialise import specialisation
 from capspoe.model import CapsulePoE
 
@@ -29,14 +29,18 @@ class Yardstick:
         index = np.linspace(0, len(self.train.pixels) - 1, min(count, len(self.train.pixels))).astype(int)
         return self.train.pixels[index]
 
-    def score(self, images: np.ndarray) -> dict[str, float]:
+    def score(self, images: np.ndarray, neighbours: int = NEIGHBOURS) -> dict[str, float]:
         """FID against all test images; KID and the neighbour scores against as many as there are samples."""
         fake = self.see(images).features
         some = np.linspace(0, len(self.real.features) - 1, min(len(fake), len(self.real.features))).astype(
             int
         )
         real = self.real.features[some]
-        return {"fid": fid(self.real.features, fake), "kid": kid(real, fake), **realism(real, fake)}
+        return {
+            "fid": fid(self.real.features, fake),
+            "kid": kid(real, fake),
+            **realism(real, fake, neighbours),
+        }
 
 
 def labelled(model: CapsulePoE, split: str, data: str | None = None) -> Labelled | None:
@@ -52,7 +56,7 @@ def quick_scores(
 
     fid, precision, recall   of the default sampling, and fid_standard and fid_gibbs100 of the others
     purity, nmi, alive       of the winning capsule on the test images
-    fid_reconstruction       of the test images through the capsules and back
+    fid_reconstruction       of training images through the capsules and back
     """
     yardstick = yardstick_for(model, name)
     test = yardstick.test
@@ -63,7 +67,7 @@ def quick_scores(
         scores[f"fid_{key}"] = fid(yardstick.real.features, yardstick.see(images).features)
     winner = model.encode(test.pixels).on.argmax(1)
     scores |= specialisation(winner, test.labels, model.top.upper[0], yardstick.classes)
-    some = test.pixels[:: max(1, len(test.pixels) // samples)][:samples]
+    some = yardstick.train_some(samples)
     scores["fid_reconstruction"] = fid(
         yardstick.real.features, yardstick.see(model.reconstruct(some)).features
     )

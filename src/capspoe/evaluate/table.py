@@ -7,7 +7,7 @@ from rich.table import Table
 
 COLUMNS = {
     "fid": ("FID", "{:.1f}"),
-    "kid": ("KID x 1000", "{:.1f}"),
+    "kid": ("KID", "{:.2f}"),
     "precision": ("precision", "{:.3f}"),
     "recall": ("recall", "{:.3f}"),
     "density": ("density", "{:.2f}"),
@@ -23,7 +23,7 @@ def cell(row: dict[str, Any], key: str) -> str:
     value = row.get(key)
     if value is None:
         return ""
-    return COLUMNS[key][1].format(1000 * value if key == "kid" else value)
+    return COLUMNS[key][1].format(value)
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -53,7 +53,8 @@ def lines(result: dict[str, Any]) -> list[str]:
     p = result["likelihood"]
     said.append(
         f"Code likelihood, routing frozen: {p['log_p_lower']:.1f} to {p['log_p_upper']:.1f} nats per code "
-        f"(independent units {p['log_p_independent']:.1f}); log Z {p['log_z_lower']:.1f} to {p['log_z_upper']:.1f}."
+        f"(independent units {p['log_p_independent']:.1f}); log Z {p['log_z_lower']:.1f} to {p['log_z_upper']:.1f}, "
+        f"near the data {p['log_z_near_data']:.1f}."
     )
     return said
 

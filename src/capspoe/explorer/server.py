@@ -172,6 +172,7 @@ def serve(folder: Path, host: str = "127.0.0.1", port: int | None = None, browse
     torch.set_num_threads(1)  # batches of a few images: more threads only wait for each other
     app = application(folder, host)
     listening = bind(host, port)
+    listening.listen()  # from here on a browser waits for us instead of being refused
     number = listening.getsockname()[1]
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/"

@@ -171,6 +171,8 @@ function draw() {
     g.fill();
   }
   upper.forEach((u, j) => {
+    g.fillStyle = "#0b0d10";
+    g.fillRect(u.x, u.y, u.face, u.face);
     g.globalAlpha = 0.35 + 0.65 * Math.max(on[j], j === focus ? 0.8 : 0);
     const cell = cellOf(state.run, 0);
     if (data.faces[j]) g.drawImage(data.faces[j], cell.x, cell.y, cell.width, cell.height, u.x, u.y, u.face, u.face);

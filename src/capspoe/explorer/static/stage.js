@@ -76,7 +76,7 @@ const lookalikes = debounce(async () => {
     const { images } = await get(`/api/images?capsule=${state.capsule}&count=10`, "lookalikes");
     lookalikesOf = key;
     $("lookalikes").replaceChildren(...images.map((one) => thumb(one, () => emit("recognise", { index: one.index }))));
-    if (!images.length) $("lookalikes").replaceChildren(el("div", { class: "empty" }, "None among the images looked at so far."));
+    if (!images.length) $("lookalikes").replaceChildren(el("div", { class: "empty" }, state.run.revision.endsWith(".0") ? "Looking at the test images …" : "None among the test images looked at."));
   } catch (error) {
     if (error.status !== 409 && error.status !== 0) toast(error.message);
   }

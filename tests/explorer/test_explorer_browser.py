@@ -1,10 +1,13 @@
 """The page in a real browser, as a person uses it."""
 
+import io
 import json
 import shutil
 import tempfile
 import time
+from base64 import b64decode
 
+import httpx2 as httpx
 import pytest
 from PIL import Image, ImageDraw
 
@@ -222,6 +225,24 @@ def test_draw_a_digit_and_hold_it(page):
     page.until("!document.querySelector('.view.play').hidden")
     until(lambda: any(v != "0.00" for v in page.values()))
     assert page.find("#stage-title").text == f"Capsule {winner}"
+
+
+def test_all_strokes_of_a_drawing_count(page, address):
+    """However fast it was drawn: the last answer is for the whole drawing, with its routing."""
+    page.click("[data-view=recognise]")
+    page.js(
+        "const pad = document.getElementById('pad'); const box = pad.getBoundingClientRect();"
+        "pad.setPointerCapture = () => {};"
+        "const at = (kind, x, y) => pad.dispatchEvent(new PointerEvent(kind, {button: 0, pointerId: 1,"
+        "  clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true}));"
+        "at('pointerdown', 60, 60); for (let k = 0; k < 12; k++) at('pointermove', 60 + 12 * k, 60);"
+        "for (let k = 0; k < 12; k++) at('pointermove', 192 - 6 * k, 60 + 14 * k); at('pointerup', 120, 220);"
+    )
+    page.until("document.querySelectorAll('#routing-steps button').length === 3")
+    image = {"data": page.js("return document.getElementById('pad').toDataURL()")}
+    expected = httpx.post(f"{address}/api/recognise", json={"image": image}).json()["input"]
+    seen = Image.open(io.BytesIO(b64decode(expected.split(",")[1])))
+    assert page.pixels("seen")[0::4] == list(seen.tobytes())
 
 
 def test_the_routing_moves_from_iteration_to_iteration(page):

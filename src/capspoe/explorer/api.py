@@ -12,8 +12,9 @@ from capspoe import pictures
 from capspoe.errors import RunError
 from capspoe.explorer import ink
 from capspoe.explorer.following import training as training_so_far
+from capspoe.explorer.loaded import Steps
 from capspoe.explorer.schema import Problem, body, whole
-from capspoe.explorer.studio import SAMPLES, STRIP, Steps, Studio
+from capspoe.explorer.studio import SAMPLES, STRIP, Studio
 from capspoe.explorer.turns import Turns
 
 MOST_SEED = 2**31 - 1

@@ -11,6 +11,7 @@ import { changed, emit, gated, listen, remember, state, writeAddress } from "./s
 const SIDE = 640; // a dropped image is made smaller than this before it is sent
 let pad;
 let found = null;
+let forPad = null; // an image that goes onto the pad once the server has brought it to its form
 
 const look = latest(async (settled) => {
   const { image } = state;
@@ -26,9 +27,13 @@ const look = latest(async (settled) => {
     verdict(answer);
     $("hold").disabled = false;
     $("pad-hint").hidden = true;
-    if (settled) route(image, answer, seen);
-    else showRouting(null);
-    emit("recognised", answer);
+    if (forPad === image) pad.put(seen);
+    if (settled) {
+      // What the network saw is all that a link needs; this is the whole drawing, or it would not be settled.
+      if (image.data) state.image = { data: answer.input, fit: false };
+      writeAddress();
+      route(state.image, answer, seen);
+    } else showRouting(null);
   } catch (error) {
     if (error.status === 409 || error.status === 0) return;
     toast(error.message);
@@ -38,7 +43,7 @@ const look = latest(async (settled) => {
 const route = latest(async (image, answer, seen) => {
   try {
     const routing = await post("/api/routing", { image: { data: answer.input, fit: false } });
-    if (image === state.image || image.data === state.image?.data) showRouting(routing, seen, answer.winner, faces);
+    if (image === state.image) showRouting(routing, seen, answer.winner, faces);
   } catch (error) {
     if (error.status !== 409 && error.status !== 0) toast(error.message);
   }
@@ -83,13 +88,12 @@ function press() {
   for (const node of $("picker").querySelectorAll("button")) node.setAttribute("aria-pressed", String(Number(node.dataset.index) === state.image?.index));
 }
 
-export async function showImage(image) {
-  state.image = image;
+export function showImage(image) {
+  state.image = forPad = image;
   press();
   writeAddress();
   $("pad-hint").hidden = true;
-  await look(true);
-  if (found && state.image === image) pad.put(await picture(found.input));
+  look(true);
 }
 
 /** A file as a small PNG data URL; larger images never leave the browser. */
@@ -101,18 +105,9 @@ async function takeFile(file) {
     const canvas = el("canvas", { width: Math.max(1, Math.round(bitmap.width * scale)), height: Math.max(1, Math.round(bitmap.height * scale)) });
     canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
     emit("go", "recognise");
-    await showImage({ data: canvas.toDataURL("image/png"), fit: true });
-    keepSmall();
+    showImage({ data: canvas.toDataURL("image/png"), fit: true });
   } catch {
     toast(`${file.name || "That"} is not an image the browser can read`);
-  }
-}
-
-/** What the network saw is all a link needs. */
-function keepSmall() {
-  if (found && state.image?.data) {
-    state.image = { data: found.input, fit: false };
-    writeAddress();
   }
 }
 
@@ -162,10 +157,7 @@ export function setUpRecognise() {
       $("pad-hint").hidden = true;
       look(false);
     },
-    async () => {
-      await look(true);
-      setTimeout(keepSmall, 300);
-    },
+    () => look(true),
   );
   setUpRouting();
   setUpDropping();

@@ -6,7 +6,7 @@ import { emit, listen, state } from "./state.js";
 
 const TITLES = {
   loss: "Autoencoder: loss",
-  reconstruction: "Capsules: error",
+  reconstruction: "Capsule error",
   confidence: "Confidence of the gate",
   routing_entropy: "Entropy of the routing",
   weight_norm: "Norm of the weights",
@@ -60,7 +60,7 @@ function render(found) {
       if (!curves[name] || steps.length < 2) continue;
       if (name === "confidence" && state.run.gate !== "winner") continue;
       const second = name === "reconstruction" && curves.baseline ? { values: curves.baseline } : null;
-      charts.push(chart(title + suffix + (second ? " (dashed: the mean’s)" : ""), steps, curves[name], second));
+      charts.push(chart(title + suffix + (second ? " (dashed: mean)" : ""), steps, curves[name], second));
     }
   }
   $("charts").replaceChildren(...charts);

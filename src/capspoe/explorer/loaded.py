@@ -1,0 +1,128 @@
+"""What is loaded of a run: its newest checkpoint, its images, and what these say of the capsules."""
+
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from capspoe import checkpoint, data
+from capspoe.encoding import open_for
+from capspoe.errors import CapspoeError, InputError, RunError
+from capspoe.explorer.ink import MNIST, Framing
+from capspoe.model import CapsulePoE
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]  # work that yields every few milliseconds and returns its result
+
+STUDIED = 1024  # images from which a capsule gets its name
+STUDIED_IN_TRAINING = 256
+PIECE = 4  # images handled between two yields
+
+
+class Loaded:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        run = checkpoint.open_run(folder)
+        self.config, self.image = run.config, run.image
+        self.model_or_none: CapsulePoE | None = None
+        self.checkpoint, self.stage, self.studies = 0, "", 0
+        self.source: data.Source | None = None
+        self.no_source = "the images of the run are being opened"
+        self.framing = MNIST if run.image[2] == 1 else Framing(None)
+        self.winners: np.ndarray | None = None  # (n,) the capsule that is on for each studied image
+        self.kept: dict[Any, Any] = {}  # results that hold for this revision
+        self.reload()
+
+    @property
+    def model(self) -> CapsulePoE:
+        if self.model_or_none is None:
+            raise RunError("the run has no checkpoint yet; it appears here as soon as there is one")
+        return self.model_or_none
+
+    @property
+    def revision(self) -> str:
+        """Changes whenever what the page shows of the model may have changed."""
+        return f"{self.checkpoint}.{self.studies}"
+
+    @property
+    def gated(self) -> bool:
+        return self.config.capsules.gate == "winner"
+
+    def reload(self) -> bool:
+        """Load the newest checkpoint if it is another one than before."""
+        numbers = [int(path.name) for path in checkpoint.numbered(self.folder)]
+        if not numbers or max(numbers) == self.checkpoint:
+            return False
+        saved = checkpoint.newest(self.folder)
+        model = CapsulePoE(self.config, self.image)
+        model.load_weights(saved.weights)
+        model.requires_grad_(False)
+        self.model_or_none = model.eval()
+        self.checkpoint, self.stage, self.winners = max(numbers), saved.state.stage, None
+        self.kept.clear()
+        return True
+
+    def open_images(self) -> None:
+        """The run's own test images. May take a while, or fail where they are no longer to be had."""
+        try:
+            source = open_for(CapsulePoE(self.config, self.image), None, "test")
+            if not len(source):
+                raise InputError("the run's data has no test images")
+            self.framing = Framing.of(source.batch(np.arange(min(200, len(source)))))
+            self.source = source
+        except (CapspoeError, OSError) as error:
+            self.no_source = str(error)
+
+    def images(self) -> data.Source:
+        if self.source is None:
+            raise RunError(self.no_source)
+        return self.source
+
+    @torch.no_grad()
+    def study(self) -> Steps[None]:
+        """Name the capsules by the images that switch them on; fit a simple prior where training has not yet."""
+        model, source = self.model, self.images()
+        count = min(len(source), STUDIED if self.stage == "done" else STUDIED_IN_TRAINING)
+        z = []
+        for start in range(0, count, PIECE):
+            x = model.tensor(source.batch(np.arange(start, min(start + PIECE, count))))
+            z.append(model.top(model.lift(model.autoencoder.encode(x))).z)
+            yield
+        z_BJN = torch.cat(z)
+        on = model.top.on_given_visible(z_BJN)
+        winners = on.argmax(-1).numpy()
+        if self.stage != "done":
+            model.prior.use.copy_(on.mean(0) / on.mean(0).sum())
+            for j in range(model.top.upper[0]):
+                rows = winners == j if self.gated else slice(None)
+                model.prior.fit(j, z_BJN[rows, j].numpy(), components=1)
+                yield
+        if model is self.model_or_none:
+            self.winners = winners
+            self.studies += 1
+            self.kept.clear()
+
+    def names(self) -> list[dict[str, Any] | None]:
+        """For each capsule what most of its images are, by their labels, which training never saw."""
+        J = self.model.top.upper[0]
+        source = self.source
+        if self.winners is None or source is None or source.labels is None:
+            return [None] * J
+        names: list[dict[str, Any] | None] = []
+        for j in range(J):
+            labels = source.labels[: len(self.winners)][self.winners == j]
+            if not len(labels):
+                names.append(None)
+                continue
+            label, times = Counter(labels.tolist()).most_common(1)[0]
+            names.append(
+                {"label": self.label(label), "share": round(times / len(labels), 3), "images": len(labels)}
+            )
+        return names
+
+    def label(self, number: int) -> str:
+        classes = self.images().classes
+        return classes[number] if classes and 0 <= number < len(classes) else str(number)

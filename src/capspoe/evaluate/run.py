@@ -274,7 +274,7 @@ class Evaluation:
         return {
             "raw pixels": self.probe(lambda pixels, _: pixels.reshape(len(pixels), -1) / np.float32(255)),
             "autoencoder codes": self.probe(lambda _, codes: codes.reshape(len(codes), -1)),
-            "hidden numbers": self.probe(lambda _, codes: hidden_of(self.model, codes)[1]),
+            "hidden numbers": self.cache.get("capspoe")[0]["probe"],
             "hidden numbers times P(on)": self.probe(lambda _, codes: hidden_of(self.model, codes, True)[1]),
         }
 

@@ -227,17 +227,33 @@ def test_draw_a_digit_and_hold_it(page):
     assert page.find("#stage-title").text == f"Capsule {winner}"
 
 
+STROKE = """
+const [from, to] = arguments, pad = document.getElementById('pad'), box = pad.getBoundingClientRect();
+pad.setPointerCapture = () => {};
+const at = (kind, [x, y]) => pad.dispatchEvent(new PointerEvent(kind, {button: 0, pointerId: 1,
+  clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true}));
+at('pointerdown', from);
+for (let k = 1; k <= 8; k++) at('pointermove', [0, 1].map((i) => from[i] + (to[i] - from[i]) * k / 8));
+at('pointerup', to);
+"""
+SLOWLY = """
+const quick = window.fetch;
+window.fetch = async (url, options) => {
+  const answer = await quick(url, options);
+  if (String(url).includes('recognise')) await new Promise((done) => setTimeout(done, 900));
+  return answer;
+};
+"""
+
+
 def test_all_strokes_of_a_drawing_count(page, address):
-    """However fast it was drawn: the last answer is for the whole drawing, with its routing."""
+    """However slowly the server answers: the last answer is for the whole drawing, with its routing."""
     page.click("[data-view=recognise]")
-    page.js(
-        "const pad = document.getElementById('pad'); const box = pad.getBoundingClientRect();"
-        "pad.setPointerCapture = () => {};"
-        "const at = (kind, x, y) => pad.dispatchEvent(new PointerEvent(kind, {button: 0, pointerId: 1,"
-        "  clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true}));"
-        "at('pointerdown', 60, 60); for (let k = 0; k < 12; k++) at('pointermove', 60 + 12 * k, 60);"
-        "for (let k = 0; k < 12; k++) at('pointermove', 192 - 6 * k, 60 + 14 * k); at('pointerup', 120, 220);"
-    )
+    page.js(STROKE, [60, 60], [190, 60])
+    page.until("document.querySelectorAll('#routing-steps button').length === 3")
+    page.js(SLOWLY)
+    page.js("document.getElementById('routing-steps').replaceChildren()")
+    page.js(STROKE, [190, 60], [120, 220])
     page.until("document.querySelectorAll('#routing-steps button').length === 3")
     image = {"data": page.js("return document.getElementById('pad').toDataURL()")}
     expected = httpx.post(f"{address}/api/recognise", json={"image": image}).json()["input"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from capspoe import checkpoint
 from capspoe.config import Config
+from capspoe.stages import planned_steps
 
 POINTS = 240  # of each curve
 MOST_BYTES = 16 << 20  # of metrics.jsonl that are read, from its end
@@ -20,12 +21,9 @@ def training(folder: Path, config: Config, stage: str | None) -> dict[str, Any]:
     quiet = seconds_since_change(folder)
     images = number_of_images(folder)
     for entry in stages:
-        epochs = (
-            config.autoencoder.autoencoder_epochs
-            if entry["stage"] == "autoencoder"
-            else config.training.epochs
-        )
-        entry["of"] = epochs * math.ceil(images / config.training.batch) if images else None
+        first = entry["stage"] == "autoencoder"
+        epochs = config.autoencoder.autoencoder_epochs if first else config.training.epochs
+        entry["of"] = planned_steps(epochs, images, config.training) if images else None
     if stage == "done":
         status = "finished"
     else:

@@ -13,6 +13,7 @@ from capspoe.encoding import open_for
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.ink import MNIST, Framing
 from capspoe.model import CapsulePoE
+from capspoe.stages import fit_prior
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]  # work that yields every few milliseconds and returns its result
@@ -86,22 +87,18 @@ class Loaded:
         """Name the capsules by the images that switch them on; fit a simple prior where training has not yet."""
         model, source = self.model, self.images()
         count = min(len(source), STUDIED if self.stage == "done" else STUDIED_IN_TRAINING)
-        z = []
+        codes, winners = [], []
         for start in range(0, count, PIECE):
-            x = model.tensor(source.batch(np.arange(start, min(start + PIECE, count))))
-            z.append(model.top(model.lift(model.autoencoder.encode(x))).z)
+            x = model.autoencoder.encode(
+                model.tensor(source.batch(np.arange(start, min(start + PIECE, count))))
+            )
+            codes.append(x)
+            winners.append(model.top.on_given_visible(model.top(model.lift(x)).z).argmax(-1))
             yield
-        z_BJN = torch.cat(z)
-        on = model.top.on_given_visible(z_BJN)
-        winners = on.argmax(-1).numpy()
         if self.stage != "done":
-            model.prior.use.copy_(on.mean(0) / on.mean(0).sum())
-            for j in range(model.top.upper[0]):
-                rows = winners == j if self.gated else slice(None)
-                model.prior.fit(j, z_BJN[rows, j].numpy(), components=1)
-                yield
+            fit_prior(model, torch.cat(codes).numpy(), components=1)
         if model is self.model_or_none:
-            self.winners = winners
+            self.winners = torch.cat(winners).numpy()
             self.studies += 1
             self.kept.clear()
 

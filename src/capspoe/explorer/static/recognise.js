@@ -11,16 +11,18 @@ import { changed, emit, gated, listen, remember, state, writeAddress } from "./s
 const SIDE = 640; // a dropped image is made smaller than this before it is sent
 let pad;
 let found = null;
+let subject = 0; // counts the images; the strokes of a drawing are all about one
 let forPad = null; // an image that goes onto the pad once the server has brought it to its form
 
 const look = latest(async (settled) => {
   const { image } = state;
+  const about = subject;
   if (!image) return;
   try {
     const answer = await post("/api/recognise", { image });
-    if (image !== state.image) return;
-    found = answer;
     const [seen, rebuilt] = await Promise.all([picture(answer.input), picture(answer.reconstruction)]);
+    if (about !== subject) return;
+    found = answer;
     show($("seen"), seen);
     show($("rebuilt"), rebuilt);
     setLights(answer.on, answer.winner);
@@ -28,7 +30,7 @@ const look = latest(async (settled) => {
     $("hold").disabled = false;
     $("pad-hint").hidden = true;
     if (forPad === image) pad.put(seen);
-    if (settled) {
+    if (settled && image === state.image) {
       // What the network saw is all that a link needs; this is the whole drawing, or it would not be settled.
       if (image.data) state.image = { data: answer.input, fit: false };
       writeAddress();
@@ -60,6 +62,7 @@ function verdict({ on, winner, label }) {
 }
 
 export function nothing() {
+  subject++;
   found = null;
   state.image = null;
   for (const id of ["seen", "rebuilt"]) blank($(id));
@@ -89,6 +92,7 @@ function press() {
 }
 
 export function showImage(image) {
+  subject++;
   state.image = forPad = image;
   press();
   writeAddress();

@@ -19,3 +19,7 @@ class RunError(CapspoeError):
 
 class DivergedError(CapspoeError):
     """Training that left the range of sensible numbers; the last good checkpoint stays."""
+
+
+class PeerError(CapspoeError):
+    """A process that stops because another one of the same run did."""

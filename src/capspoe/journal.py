@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import signal
 import sys
 import time
@@ -20,7 +21,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from torch import Tensor
 
+from capspoe import checkpoint, distributed
 from capspoe.checkpoint import State
 from capspoe.errors import CapspoeError, DivergedError
 
@@ -61,18 +64,24 @@ class Window:
 
 
 class Journal:
-    """One run's record. `start` a stage, `step` after every step, `say` what a person should know."""
+    """One run's record. `start` a stage, `step` after every step, `say` what a person should know.
+
+    Of several processes the first one writes and speaks; all of them save or stop after the same step.
+    """
 
     def __init__(self, folder: Path, state: State, checkpoint_seconds: float, quiet: bool = False) -> None:
+        quiet = quiet or not distributed.first()
         self.folder, self.checkpoint_seconds, self.quiet = folder, checkpoint_seconds, quiet
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.window = Window(state.window or None)
         self.seconds_before, self.began = state.seconds, time.monotonic()
         self.saved_at = self.window_began = self.said_at = time.monotonic()
-        self.stop_requested = False
+        self.stop_requested = self.stopping = False
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
-        self.metrics = (folder / "metrics.jsonl").open("a+b")
-        self.metrics.truncate(state.metrics_bytes)  # lines written after the checkpoint are written again
+        record = folder / "metrics.jsonl" if distributed.first() else Path(os.devnull)
+        self.metrics = record.open("a+b")
+        if distributed.first():
+            self.metrics.truncate(state.metrics_bytes)  # lines written after the checkpoint are written again
         self.progress: Progress | None = None
 
     @property
@@ -146,11 +155,22 @@ class Journal:
         return State(stage, step, round(self.seconds, 3), self.metrics.tell(), self.window.stored())
 
     def save_due(self) -> bool:
-        return self.stop_requested or time.monotonic() - self.saved_at >= self.checkpoint_seconds
+        """Whether all save now: some process was asked to stop, or by the clock of the first it is time."""
+        due = distributed.first() and time.monotonic() - self.saved_at >= self.checkpoint_seconds
+        decision = distributed.largest(2 if self.stop_requested else int(due))
+        self.stopping = decision == 2
+        return decision > 0
+
+    def save(self, stage: str, step: int, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
+        """Add a checkpoint; then stop if that was asked for."""
+        if distributed.first():
+            checkpoint.save(self.folder, self.state(stage, step), weights, optimizer)
+        self.saved()
 
     def saved(self) -> None:
         self.saved_at = time.monotonic()
-        if self.stop_requested:
+        if self.stopping:
+            distributed.wait()
             raise Interrupted(f"stopped and saved; the same command again carries on ({self.folder})")
 
     @contextmanager

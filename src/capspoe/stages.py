@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capspoe import checkpoint, contrastive, data
+from capspoe import contrastive, data, distributed
 from capspoe.capsules import CapsuleLayer
 from capspoe.checkpoint import State
 from capspoe.codes import code_batch
@@ -48,21 +48,23 @@ def planned_steps(epochs: int, count: int, training: TrainingConfig) -> int:
 
 def image_steps(
     source: data.Source, batch: int, seed: int, first: int, last: int
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The steps of stage 1 with their pixels, decoded ahead."""
+) -> Iterator[tuple[int, distributed.Share, np.ndarray]]:
+    """The steps of stage 1, each with this process's share of the images and their pixels, decoded ahead."""
     per_epoch = -(-len(source) // batch)
     for begin in range(first - first % per_epoch, last, per_epoch):
         end = min(begin + per_epoch, last)
-        steps = list(steps_in_order(len(source), batch, seed, 1, max(first, begin), end))
-        order = np.concatenate([index for _, index in steps])
-        pixels = source.batches(batch, order, decoders(source))
-        for (step, index), decoded in zip(steps, pixels, strict=True):
-            yield step, index, decoded
+        steps = steps_in_order(len(source), batch, seed, 1, max(first, begin), end)
+        shares = [(step, distributed.share(index)) for step, index in steps]
+        order = np.concatenate([mine.images for _, mine in shares])
+        pixels = source.batches(len(shares[0][1].images), order, decoders(source))
+        for (step, mine), decoded in zip(shares, pixels, strict=True):
+            yield step, mine, decoded
 
 
 def decoders(source: data.Source) -> int:
     """Worker processes that decode files; what is in memory needs none."""
-    return 0 if not source.decodes or len(source) < 2000 else min(4, os.cpu_count() or 1)
+    cores = (os.cpu_count() or 1) // distributed.on_this_machine()
+    return 0 if not source.decodes or len(source) < 2000 else max(1, min(4, cores))
 
 
 def cropped(pixels: np.ndarray, crop: int | None, noise: Noise | None) -> np.ndarray:
@@ -92,26 +94,30 @@ def train_autoencoder(
     """Stage 1: the autoencoder learns to paint an image from its noisy code."""
     c, t = model.config.autoencoder, model.config.training
     network = model.autoencoder
+    distributed.same(*model.state_dict().values())
     optimizer = autoencoder_optimizer(model)
     restore_optimizer(optimizer, stored)
     steps = planned_steps(c.autoencoder_epochs, len(source), t)
     with journal.stage("autoencoder", "1 autoencoder", steps, state.step):
-        for step, index, pixels in image_steps(source, t.batch, t.seed, state.step, steps):
-            noise = Noise(t.seed, step, torch.from_numpy(index).to(model.device))
+        for step, mine, pixels in image_steps(source, t.batch, t.seed, state.step, steps):
+            noise = Noise(t.seed, step, torch.from_numpy(mine.images).to(model.device))
             x = as_input(cropped(pixels, model.config.data.crop, noise), model.device)
             for group in optimizer.param_groups:
                 group["lr"] = c.autoencoder_lr * autoencoder_schedule(step / steps)
             loss = network.loss(x, noise).mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            distributed.average(mine.weight, loss.detach(), *gradients_of(network))
             norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             values = {"loss": loss.item(), "gradient_norm": norm.item()}
-            journal.step(step + 1, len(index), values, show=("loss",))
+            journal.step(step + 1, mine.batch, values, show=("loss",))
             if journal.save_due():
-                weights, rest = model.state_dict(), optimizer_tensors(optimizer)
-                checkpoint.save(folder, journal.state("autoencoder", step + 1), weights, rest)
-                journal.saved()
+                journal.save("autoencoder", step + 1, model.state_dict(), optimizer_tensors(optimizer))
+
+
+def gradients_of(network: torch.nn.Module) -> list[Tensor]:
+    return [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
 
 
 def autoencoder_schedule(done: float) -> float:
@@ -141,6 +147,7 @@ def train_capsules(
     top = depth == len(model.layers) - 1
     if state.step == 0:
         layer.start_from(mean_input(model, depth, codes))
+    distributed.same(*model.state_dict().values())
     optimizer = capsule_optimizer(model, layer)
     restore_optimizer(optimizer, stored)
     per_epoch = -(-len(codes) // t.batch)
@@ -150,11 +157,14 @@ def train_capsules(
     title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
     with journal.stage(f"capsules-{depth}", title, steps, state.step):
         for step, index in steps_in_order(len(codes), t.batch, t.seed, 2 + depth, state.step, steps):
-            noise = Noise(t.seed, step, torch.from_numpy(index).to(model.device))
+            mine = distributed.share(index)
+            noise = Noise(t.seed, step, torch.from_numpy(mine.images).to(model.device))
             with torch.no_grad():
-                x = model.lift(code_batch(codes, index, model.device), depth)
+                x = model.lift(code_batch(codes, mine.images, model.device), depth)
             temperature = gate_temperature(step / steps, t.temperature, t.anneal)
             gradient, info = contrastive.step(layer, x, noise, k=t.cd, temperature=temperature)
+            mean, square = x.mean(0), x.square().mean()
+            distributed.average(mine.weight, *gradient, *info, mean, square)
             for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):
                 parameter.grad = -gain * ascent if parameter.requires_grad else None
             for group in optimizer.param_groups:
@@ -162,16 +172,15 @@ def train_capsules(
             optimizer.step()
             if layer.gate == "winner":
                 layer.balance(info.use, t.balance)
-            values = capsule_values(layer, gradient, info, x, temperature)
+            values = capsule_values(layer, gradient, info, square - mean.square().mean(), temperature)
             watch(layer, values, step + 1)
-            journal.step(step + 1, len(index), values, show=("reconstruction", "confidence"))
+            journal.step(step + 1, mine.batch, values, show=("reconstruction", "confidence"))
             if top and step + 1 in (per_epoch, steps // 2):
                 fit_prior(model, codes[: 8 * PRIOR_IMAGES], components=1)
-                write_grid(model, folder / "samples.png")
+                if distributed.first():
+                    write_grid(model, folder / "samples.png")
             if journal.save_due():
-                weights, rest = model.state_dict(), optimizer_tensors(optimizer)
-                checkpoint.save(folder, journal.state(f"capsules-{depth}", step + 1), weights, rest)
-                journal.saved()
+                journal.save(f"capsules-{depth}", step + 1, model.state_dict(), optimizer_tensors(optimizer))
 
 
 def gate_temperature(done: float, start: float, anneal: float) -> float:
@@ -192,13 +201,13 @@ def capsule_values(
     layer: CapsuleLayer,
     gradient: contrastive.Gradients,
     info: contrastive.Info,
-    x: Tensor,
+    spread: Tensor,
     temperature: float,
 ) -> dict[str, Any]:
     """What metrics.jsonl records of a step; `baseline` is the error of always guessing the mean code."""
     return {
         "reconstruction": info.reconstruction.item(),
-        "baseline": (x - x.mean(0)).square().mean().item(),
+        "baseline": spread.item(),
         "confidence": info.confidence.item(),
         "routing_entropy": info.routing_entropy.item(),
         "weight_norm": layer.w_JNMI.norm().item(),
@@ -238,27 +247,40 @@ def mean_input(model: CapsulePoE, depth: int, codes: np.ndarray) -> Tensor:
 def fit_prior(model: CapsulePoE, codes: np.ndarray, components: int | None = None) -> None:
     """Give every capsule the distribution of the images for which it is on (all images without the gate)."""
     layer, seed = model.top, model.config.training.seed
-    use = torch.zeros(layer.upper[0])
-    kept: list[list[np.ndarray]] = [[] for _ in range(layer.upper[0])]
-    for start in range(0, len(codes), 512):
+    use, kept = seen_by_capsules(model, codes)
+    if distributed.first():
+        model.prior.use.copy_(use / use.sum())
+        for j, z in enumerate(kept):
+            model.prior.fit(j, z, seed, components)
+        some = np.linspace(0, len(codes) - 1, min(len(codes), CONTRAST_IMAGES)).astype(int)
+        x = model.lift(code_batch(codes, some, model.device))
+        z = layer(x).z
+        h = layer.hidden_given_visible(z)
+        on = layer.on_given_visible(z).argmax(-1) if layer.gate == "winner" else None
+        painted = layer.visible_given_hidden(switched_on(h, on), None)
+        model.prior.fit_contrast(torch.logit(painted, eps=1e-6), x)
+    distributed.same(*model.prior.state_dict().values())
+
+
+def seen_by_capsules(model: CapsulePoE, codes: np.ndarray) -> tuple[Tensor, list[np.ndarray]]:
+    """How often each capsule is on (J,), and z (n, N) of its first images; each process goes through its part."""
+    layer = model.top
+    J, N = layer.upper
+    use = torch.zeros(J)
+    kept: list[list[np.ndarray]] = [[np.empty((0, N), np.float32)] for _ in range(J)]
+    for start in distributed.part(np.arange(0, len(codes), 512)):
         index = np.arange(start, min(start + 512, len(codes)))
         z = layer(model.lift(code_batch(codes, index, model.device))).z
         probability = layer.on_given_visible(z).cpu()
         use += probability.sum(0)
         winner = probability.argmax(-1).numpy()
-        for j in range(layer.upper[0]):
+        for j in range(J):
             if sum(map(len, kept[j])) < PRIOR_IMAGES:
                 rows = winner == j if layer.gate == "winner" else slice(None)
                 kept[j].append(z[:, j].cpu().numpy()[rows])
-    model.prior.use.copy_(use / use.sum())
-    for j, parts in enumerate(kept):
-        model.prior.fit(j, np.concatenate(parts)[:PRIOR_IMAGES], seed, components)
-    some = np.linspace(0, len(codes) - 1, min(len(codes), CONTRAST_IMAGES)).astype(int)
-    x = model.lift(code_batch(codes, some, model.device))
-    z = layer(x).z
-    h = layer.hidden_given_visible(z)
-    on = layer.on_given_visible(z).argmax(-1) if layer.gate == "winner" else None
-    model.prior.fit_contrast(torch.logit(layer.visible_given_hidden(switched_on(h, on), None), eps=1e-6), x)
+    distributed.all_sum(use)
+    everybody = distributed.gathered([np.concatenate(parts)[:PRIOR_IMAGES] for parts in kept])
+    return use, [np.concatenate(parts)[:PRIOR_IMAGES] for parts in zip(*everybody, strict=True)]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

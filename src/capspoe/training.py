@@ -1,5 +1,6 @@
 """A run from images to a trained network: started, resumed, finished, in its folder."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,9 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from capspoe import __version__, checkpoint, data
+from capspoe import __version__, checkpoint, codes, data, distributed
 from capspoe.checkpoint import State
-from capspoe.codes import open_codes, write_codes
 from capspoe.config import Config, check
 from capspoe.config import preset as settings_of_preset
 from capspoe.errors import InputError, RunError
@@ -47,19 +47,25 @@ def train(
     folder = Path(out) if out is not None else default_folder(config, preset, literal)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
-    if resume or (folder / "config.json").exists():
-        config = settings_to_resume(folder, config, resume)
-    source = open_images(config)
-    with checkpoint.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with checkpoint.locked(folder):
+    with distributed.joined(), contextlib.ExitStack() as held:
+        with distributed.together():
+            if resume or (folder / "config.json").exists():
+                config = settings_to_resume(folder, config, resume)
+            source = open_images(config)
+            if distributed.first():
+                with checkpoint.writing(folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(checkpoint.locked(folder))
         return _train_locked(folder, config, source, quiet)
 
 
 def command(config: Config, folder: Path, resume: bool) -> None:
     """What `capspoe train` does: train, then say where to look."""
     done_before = finished(folder)
-    model = train(out=folder, config=config, resume=resume)
+    with distributed.joined():
+        model = train(out=folder, config=config, resume=resume)
+        if not distributed.first():
+            return
     state = checkpoint.newest(folder).state
     print(f"{folder} was finished already" if done_before else f"trained in {state.seconds / 60:.1f} minutes")
     rows, columns = 4, model.top.upper[0]
@@ -104,13 +110,10 @@ def _train_locked(folder: Path, config: Config, source: data.Source, quiet: bool
     height, width, colours = source.shape
     crop = config.data.crop
     image = (min(crop or height, height), min(crop or width, width), colours)
-    if not (folder / "config.json").exists():
-        checkpoint.create(folder, config, image)
-        environment = {**describe_machine(), "images": len(source), "seed": config.training.seed}
-        checkpoint.write_atomically(folder / "environment.json", json.dumps(environment, indent=2).encode())
-    checkpoint.clean(folder)
+    if distributed.first():
+        prepare_folder(folder, config, image, len(source))
     model = CapsulePoE(config, image)
-    saved = checkpoint.newest(folder) if checkpoint.numbered(folder) else None
+    saved = distributed.of_first(lambda: checkpoint.newest(folder) if checkpoint.numbered(folder) else None)
     state, optimizer = State("autoencoder", 0), {}
     if saved:
         model.load_weights(saved.weights)
@@ -125,25 +128,34 @@ def _train_locked(folder: Path, config: Config, source: data.Source, quiet: bool
             if state.stage == "autoencoder":
                 train_autoencoder(model, source, folder, journal, state, optimizer)
                 state, optimizer = State("capsules-0", 0), {}
-                checkpoint.save(folder, journal.state("capsules-0", 0), model.state_dict(), {})
-            codes = None if state.stage == "done" else prepared_codes(model, source, folder, journal)
-            while codes is not None and state.stage.startswith("capsules-"):
+                journal.save("capsules-0", 0, model.state_dict(), {})
+            code = None if state.stage == "done" else prepared_codes(model, source, folder, journal)
+            while code is not None and state.stage.startswith("capsules-"):
                 depth = int(state.stage.removeprefix("capsules-"))
-                train_capsules(model, depth, codes, folder, journal, state, optimizer)
+                train_capsules(model, depth, code, folder, journal, state, optimizer)
                 following = f"capsules-{depth + 1}" if depth + 1 < len(model.layers) else "prior"
                 state, optimizer = State(following, 0), {}
-                checkpoint.save(folder, journal.state(following, 0), model.state_dict(), {})
-            if codes is not None:
+                journal.save(following, 0, model.state_dict(), {})
+            if code is not None:
                 journal.say("fitting the prior of every capsule")
-                fit_prior(model, codes)
-                write_grid(model, folder / "samples.png")
-                checkpoint.save(folder, journal.state("done", 0), model.state_dict(), {})
-                del codes
-                (folder / "codes.npy").unlink(missing_ok=True)
-                (folder / "codes.json").unlink(missing_ok=True)
+                fit_prior(model, code)
+                del code
+                if distributed.first():
+                    write_grid(model, folder / "samples.png")
+                    journal.save("done", 0, model.state_dict(), {})
+                    codes.remove(folder)
     finally:
         journal.close()
     return model.eval()
+
+
+def prepare_folder(folder: Path, config: Config, image: tuple[int, int, int], count: int) -> None:
+    """The settings and the circumstances of the run, unless they stand there already; no litter."""
+    if not (folder / "config.json").exists():
+        checkpoint.create(folder, config, image)
+        environment = {**describe_machine(), "images": count, "seed": config.training.seed}
+        checkpoint.write_atomically(folder / "environment.json", json.dumps(environment, indent=2).encode())
+    checkpoint.clean(folder)
 
 
 def open_images(config: Config) -> data.Source:
@@ -157,24 +169,15 @@ def open_images(config: Config) -> data.Source:
 
 
 def prepared_codes(model: CapsulePoE, source: data.Source, folder: Path, journal: Journal) -> np.ndarray:
-    """The codes of all images, computed once and memory-mapped; computed again if the file is not whole."""
-    crop = model.config.data.crop
-    shape = (len(source), *model.autoencoder.capsules)
-    codes = open_codes(folder, shape)
-    if codes is None:
-        journal.say("encoding the images")
+    """The codes of all images, computed once; what is missing or damaged is computed again."""
 
-        def encoded() -> Iterator[np.ndarray]:
-            with torch.no_grad():
-                for pixels in source.batches(512, workers=decoders(source)):
-                    x = as_input(cropped(pixels, crop, None), model.device)
-                    yield model.autoencoder.encode(x).cpu().numpy()
+    def encode(rows: np.ndarray) -> Iterator[np.ndarray]:
+        with torch.no_grad():
+            for pixels in source.batches(codes.BATCH, rows, decoders(source)):
+                x = as_input(cropped(pixels, model.config.data.crop, None), model.device)
+                yield model.autoencoder.encode(x).cpu().numpy()
 
-        write_codes(folder, shape, encoded())
-        codes = open_codes(folder, shape)
-        if codes is None:
-            raise RunError(f"{folder / 'codes.npy'} was written but cannot be read back; check the disk")
-    return codes
+    return codes.prepared(folder, (len(source), *model.autoencoder.capsules), encode, journal)
 
 
 def describe_machine() -> dict[str, Any]:
@@ -188,6 +191,7 @@ def describe_machine() -> dict[str, Any]:
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": distributed.world(),
     }
 
 

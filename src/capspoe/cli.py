@@ -39,6 +39,7 @@ COMMANDS = {  # where each one lives, under capspoe.commands
     "bench": "measuring",
     "data": "data",
 }
+SHARED = ("train", "encode")  # what the processes of torchrun do together; the rest is done by the first
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -59,6 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
         hint = f"did you mean {near[0]!r}?" if near else "capspoe --help lists the commands"
         print(f"capspoe: there is no command {argv[0]!r}; {hint}", file=sys.stderr)
         sys.exit(2)
+    process = int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+    if process and argv[0] not in SHARED:
+        return
     try:
         getattr(import_module(f"capspoe.commands.{COMMANDS[argv[0]]}"), argv[0])(argv[1:])
         sys.stdout.flush()
@@ -69,8 +73,10 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
-        print(f"capspoe: {explain(error)}", file=sys.stderr)
-        sys.exit(130 if type(error).__name__ == "Interrupted" else 1)
+        interrupted = type(error).__name__ == "Interrupted"
+        if not (interrupted and process):
+            print(f"capspoe: {explain(error)}", file=sys.stderr)
+        sys.exit(130 if interrupted else 1)
 
 
 def explain(error: Exception) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capspoe import data
+from capspoe import data, distributed
 from capspoe.model import CapsulePoE, Encoded
 from capspoe.npz import npz_writer
 
@@ -24,14 +24,24 @@ def open_for(model: CapsulePoE, images: str | None, split: str) -> data.Source:
     )
 
 
-def write_encoded(run: Path, path: Path, images: str | None = None, split: str = "test") -> None:
-    """on (n, J), hidden (n, J, N) and labels (n,) where there are any, as an .npz."""
-    model = CapsulePoE.load(run)
-    source = open_for(model, images, split)
-    parts = [model.encode(pixels) for pixels in source.batches(1024)]
+def write_encoded(run: Path, path: Path, images: str | None = None, split: str = "test") -> bool:
+    """on (n, J), hidden (n, J, N) and labels (n,) where there are any, as an .npz.
+
+    Of several processes each encodes its part and the first writes: whether this one did.
+    """
+    with distributed.joined():
+        with distributed.together():
+            model = CapsulePoE.load(run)
+            source = open_for(model, images, split)
+        rows = distributed.part(np.arange(len(source)))
+        mine = [model.encode(pixels) for pixels in source.batches(1024, rows)]
+        parts = [part for parts in distributed.gathered(mine) for part in parts]
+        if not distributed.first():
+            return False
     encoded = Encoded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     with npz_writer(path) as file:
         file.add("on", encoded.on)
         file.add("hidden", encoded.hidden)
         if source.labels is not None:
             file.add("labels", source.labels)
+    return True

@@ -58,8 +58,8 @@ def encode(argv: list[str]) -> None:
     check_suffix(a.out, ".npz")
     from capspoe import encoding
 
-    encoding.write_encoded(a.run, a.out, a.images, a.split)
-    print(a.out)
+    if encoding.write_encoded(a.run, a.out, a.images, a.split):
+        print(a.out)
 
 
 def explore(argv: list[str]) -> None:

@@ -1,7 +1,9 @@
 """A function mapped over inputs in worker processes: results in order, a bounded number ahead."""
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -52,8 +54,17 @@ def _in_processes(task: Callable[[Input], Output], inputs: Iterable[Input], work
 
 def _start(task: Callable[[Any], Any]) -> None:
     global _task
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends the workers
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent hears them too, and ends the workers
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _task = task
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end its workers."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+    os._exit(1)
 
 
 def _run(item: Any) -> Any:

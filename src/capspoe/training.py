@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,18 +16,21 @@ from capspoe import __version__, checkpoint, codes, data, distributed
 from capspoe.checkpoint import State
 from capspoe.config import Config, check
 from capspoe.config import preset as settings_of_preset
+from capspoe.data.sequence import Sequence
 from capspoe.errors import InputError, RunError
 from capspoe.figures import write_grid
 from capspoe.journal import Journal
+from capspoe.memory import memory
 from capspoe.model import CapsulePoE
 from capspoe.stages import as_input, cropped, decoders, fit_prior, train_autoencoder, train_capsules
 
-IN_MEMORY = 4 << 30  # decoded images up to so many bytes are kept in memory
+IN_MEMORY = 4 << 30  # decoded images up to so many bytes are kept in memory, and up to a quarter of it
+GIVEN = "images from Python"  # what config.json has in the place of a data set's name
 FREE_TO_CHANGE = ("threads", "checkpoint_seconds", "tensorboard")  # settings that do not change the result
 
 
 def train(
-    images: str | os.PathLike[str] = "mnist",
+    images: str | os.PathLike[str] | Sequence = "mnist",
     out: str | os.PathLike[str] | None = None,
     preset: str = "small",
     literal: bool = False,
@@ -38,11 +41,16 @@ def train(
 ) -> CapsulePoE:
     """Train on a data set or a path, as `capspoe train` does, and give the trained network.
 
+    `images` may also be an object with a length that gives an image for a number, always the same one: uint8
+    (H, W) or (H, W, C), or a pair that begins with it. Images are asked for when they are needed.
+
     `changes` are settings by name (epochs=4, seed=1). An unfinished run in `out` with the same settings is
     carried on; `resume` carries it on with the settings that it has.
     """
+    given = None if isinstance(images, (str, os.PathLike)) else images
     if config is None:
-        config = settings_of_preset(preset, str(images), literal, changes.get("neurons")).replace(**changes)
+        name = GIVEN if given is not None else os.fspath(cast("str | os.PathLike[str]", images))
+        config = settings_of_preset(preset, name, literal, changes.get("neurons")).replace(**changes)
     check(config)
     folder = Path(out) if out is not None else default_folder(config, preset, literal)
     if config.training.threads:
@@ -51,7 +59,7 @@ def train(
         with distributed.together():
             if resume or (folder / "config.json").exists():
                 config = settings_to_resume(folder, config, resume)
-            source = open_images(config)
+            source = open_images(config, given)
             if distributed.first():
                 with checkpoint.writing(folder):
                     folder.mkdir(parents=True, exist_ok=True)
@@ -158,14 +166,23 @@ def prepare_folder(folder: Path, config: Config, image: tuple[int, int, int], co
     checkpoint.clean(folder)
 
 
-def open_images(config: Config) -> data.Source:
+def open_images(config: Config, given: Sequence | None = None) -> data.Source:
     """The training images, decoded into memory when they fit."""
     c = config.data
     colour = None if c.colour == "keep" else c.colour
-    source = data.open_source(c.data, "train", size=c.size, colour=colour, skip_bad=c.skip_bad)
+    source: data.Source
+    if isinstance(given, data.Source):
+        source = given
+    elif given is not None:
+        source = data.SequenceSource(given, data.Prepare.of(c.size, None, colour))
+    elif c.data == GIVEN:
+        raise InputError("this run was trained on images from Python; give them to capspoe.train again")
+    else:
+        source = data.open_source(c.data, "train", size=c.size, colour=colour, skip_bad=c.skip_bad)
     if c.limit is not None:
         source = source.first(c.limit)
-    return source.in_memory(decoders(source)) if source.nbytes <= IN_MEMORY else source
+    room = min(IN_MEMORY, memory() // 4) // distributed.on_this_machine()
+    return source.in_memory(decoders(source)) if source.nbytes <= room else source
 
 
 def prepared_codes(model: CapsulePoE, source: data.Source, folder: Path, journal: Journal) -> np.ndarray:

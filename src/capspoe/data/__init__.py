@@ -9,6 +9,8 @@ from capspoe.data.chain import FileStatus, Verification, fetch, verify
 from capspoe.data.entries import CanonicalFile, Entry, catalog, info
 from capspoe.data.images import Images
 from capspoe.data.opening import load, open_source
+from capspoe.data.prepare import Prepare
+from capspoe.data.sequence import SequenceSource
 from capspoe.data.source import Failure, Source
 
 __all__ = [
@@ -17,6 +19,8 @@ __all__ = [
     "Failure",
     "FileStatus",
     "Images",
+    "Prepare",
+    "SequenceSource",
     "Source",
     "Verification",
     "cache_dir",

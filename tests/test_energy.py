@@ -157,6 +157,16 @@ def test_balance_moves_the_gate_toward_equal_use(gate, neurons, bias):
     )
 
 
+def test_balance_moves_the_gate_toward_a_wanted_use(gate, neurons, bias):
+    layer = tiny_layer(gate, neurons, bias)
+    use, before = torch.tensor([0.8, 0.2], dtype=F64), layer.d.clone()
+    layer.balance(use, rate=0.5, share=use)
+    torch.testing.assert_close(layer.d[0] - layer.d[1], before[0] - before[1])
+    layer.balance(use, rate=0.5, share=torch.tensor([0.4, 0.6], dtype=F64))
+    moved = (layer.d[0] - layer.d[1]) - (before[0] - before[1])
+    torch.testing.assert_close(moved, torch.tensor(0.5 * (1 - 2) - 0.5 * (1 - 1 / 3), dtype=F64))
+
+
 def test_starting_from_a_mean_code(gate, neurons, bias):
     layer = CapsuleLayer((3, 2), (2, 2), gate=gate, neurons=neurons, bias=bias)
     mean = torch.tensor([[0.1, 0.9], [0.5, 0.0], [1.0, 0.25]])

@@ -170,6 +170,13 @@ def test_the_papers_sampling(model):
     np.testing.assert_allclose(found.images, expected.permute(0, 2, 3, 1), atol=1e-5)
 
 
+def test_spread_scales_the_variety_of_the_samples(model):
+    narrow, plain, wide = (model.sample(200, seed=1, spread=s).images.var(0).sum() for s in (0.0, 1.0, 1.6))
+    assert narrow < plain < wide
+    with pytest.raises(InputError, match="spread must be between"):
+        model.sample(1, spread=-1.0)
+
+
 def test_gibbs_steps_change_the_image_and_keep_the_capsule(model):
     start, later = model.sample(8, capsule=0), model.sample(8, capsule=0, gibbs=3)
     assert not np.allclose(start.images, later.images)

@@ -254,8 +254,9 @@ def test_collapse_to_one_capsule_is_noticed():
     layer = package.CapsuleLayer((4, 2), (3, 2))
     values = {"weight_norm": 1.0, "use": [0.999, 0.0005, 0.0005]}
     with pytest.raises(DivergedError, match="capsule 0 takes all images"):
-        stages.watch(layer, values, 7)
-    stages.watch(layer, {"weight_norm": 1.0, "use": [0.6, 0.4, 0.0]}, 7)
+        stages.watch(layer, values, 7, may_collapse=True)
+    stages.watch(layer, values, 7, may_collapse=False)  # groups have their sizes
+    stages.watch(layer, {"weight_norm": 1.0, "use": [0.6, 0.4, 0.0]}, 7, may_collapse=True)
 
 
 def test_literal_is_what_the_paper_says(tmp_path):

@@ -220,7 +220,9 @@ class CapsuleLayer(nn.Module):
         return -total - (self.a * x).sum((1, 2))
 
     @torch.no_grad()
-    def balance(self, use: Float[Tensor, " J"], rate: float) -> None:
-        """Move the gate's bias toward equal use of the capsules: d_j += q (1 - J use_j)."""
-        self.d.add_(rate * (1 - self.upper[0] * use))
+    def balance(
+        self, use: Float[Tensor, " J"], rate: float, share: Float[Tensor, " J"] | None = None
+    ) -> None:
+        """Move the gate's bias toward a wanted use, equal unless said: d_j += q (1 - use_j / share_j)."""
+        self.d.add_(rate * (1 - (self.upper[0] * use if share is None else use / share)))
         self.d.sub_(self.d.mean())

@@ -60,8 +60,8 @@ class CapsuleConfig:
     """Axis of the routing softmax: over lower capsules as in this paper, or upper ones as in Sabour's."""
     agreement: Literal["cosine", "dot"] = "cosine"
     """How predictions are compared with their sum."""
-    sharpness: float = 1.0
-    """Factor on the agreement."""
+    sharpness: float = 0.3
+    """Factor on the agreement; 1 is the paper's."""
     gate: Literal["winner", "none"] = "winner"
     """winner: exactly one capsule is on. none: the paper's energy to the letter."""
     neurons: Literal["gaussian", "binary"] = "gaussian"
@@ -74,6 +74,8 @@ class CapsuleConfig:
     """What `sample` draws from by default: the capsule's own distribution, or the paper's."""
     components: int = 8
     """Gaussians in each capsule's fitted prior."""
+    spread: float = 1.3
+    """Factor on the spread of the fitted prior when drawing: more gives variety, less gives typical images."""
     contrast: float | None = None
     """Factor on the code's logits when an image is painted (1: the plain probabilities; fitted unless said)."""
 
@@ -96,12 +98,14 @@ class TrainingConfig:
     """l2 penalty on the capsules' weights."""
     cd: int = 1
     """Steps of the Markov chain."""
+    neighbours: int = 5
+    """Nearest images that each is joined to in the graph whose groups the gate learns; 0: it learns by annealing."""
     temperature: float = 30.0
-    """Temperature at which the gate starts; it falls to 1."""
+    """Annealing: the temperature at which the gate starts; it falls to 1."""
     anneal: float = 0.7
-    """Share of stage 2 over which it falls."""
+    """Annealing: the share of stage 2 over which it falls."""
     balance: float = 0.3
-    """How quickly the gate evens out the use of the capsules."""
+    """How quickly the gate's bias brings the use of the capsules to their groups' sizes (equal when annealing)."""
     seed: int = 0
     """Seed of everything random."""
     threads: int | None = None
@@ -163,10 +167,11 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "size": (5, 4096), "crop": (5, 4096), "limit": (1, 1e12),
     "channels": (8, 65536), "dropout": (0, 0.95), "code_noise": (0, 100), "autoencoder_epochs": (1, 1e6),
     "autoencoder_lr": (0, 10), "autoencoder_l2": (0, 10),
-    "iterations": (1, 1000), "sharpness": (-1000, 1000), "components": (1, 256), "contrast": (0.1, 100),
+    "iterations": (1, 1000), "sharpness": (-1000, 1000), "components": (1, 256), "spread": (0, 100),
+    "contrast": (0.1, 100),
     "epochs": (1, 1e6), "least_steps": (0, 1e9), "batch": (1, 1e6), "lr": (0, 100),
-    "momentum": (0, 0.999), "l2": (0, 10), "cd": (1, 10**6), "temperature": (1, 1e6), "anneal": (0, 1),
-    "balance": (0, 100), "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
+    "momentum": (0, 0.999), "l2": (0, 10), "cd": (1, 10**6), "neighbours": (0, 1000),
+    "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100), "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
 }  # fmt: skip
 
 
@@ -210,8 +215,8 @@ _FOR_DATA: dict[str, dict[str, Any]] = {
 }
 _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0,
-    "prior": "standard", "contrast": 1.0, "optimizer": "sgd", "autoencoder_lr": 0.2,
-    "autoencoder_l2": 1e-5, "lr": 0.02,
+    "sharpness": 1.0, "prior": "standard", "spread": 1.0, "contrast": 1.0, "optimizer": "sgd", "autoencoder_lr": 0.2,
+    "autoencoder_l2": 1e-5, "lr": 0.02, "neighbours": 0,
 }  # fmt: skip
 
 

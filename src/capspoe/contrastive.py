@@ -135,14 +135,15 @@ def step(
     temperature: float = 1.0,
     regate: bool = False,
     sample_visible: bool = False,
+    on: Int[Tensor, " B"] | None = None,
 ) -> tuple[Gradients, Info]:
-    """Route x, run both phases, and compare them."""
+    """Route x, run both phases, and compare them. `on` says which capsule is on instead of drawing it."""
     check_count("k", k)
     if layer.gate == "winner" and not regate and kernels.chosen(x, layer.w_JNMI, layer.a, layer.b):
-        return step_of_winners(layer, x, noise, k, temperature, sample_visible)
+        return step_of_winners(layer, x, noise, k, temperature, sample_visible, on)
     routing = layer(x)
     c = None if layer.iterations == 1 else routing.c
-    positive = hidden_phase(layer, x, routing.z, noise, 0, temperature)
+    positive = hidden_phase(layer, x, routing.z, noise, 0, temperature, on)
     negative = negative_phase(layer, positive, c, noise, k, temperature, regate, sample_visible)
     info = Info(
         reconstruction=(positive.x - negative.x).square().mean(),
@@ -160,6 +161,7 @@ def step_of_winners(
     k: int,
     temperature: float,
     sample_visible: bool,
+    on: Int[Tensor, " B"] | None = None,
 ) -> tuple[Gradients, Info]:
     """`step` by the CPU kernels when the winner stays: only its chain is followed, 1/J of the work."""
     sizes = {"B": None, "I": layer.lower[0], "M": layer.lower[1]}
@@ -167,7 +169,8 @@ def step_of_winners(
     x_BMI = kernels.centred(x, layer.mu)
     c, z, entropy = layer.routed_by_kernels(x_BMI)
     probability = layer.on_given_visible(z, temperature)
-    on = noise.choose(0, probability)
+    if on is None:
+        on = noise.choose(0, probability)
     mean_BN = layer.hidden_given_visible(z[torch.arange(len(x)), on])
     w, a, b, reconstruction = kernels.winner_gradients(
         layer.w_JNMI, layer.a, layer.b, layer.mu, x_BMI, mean_BN, on,

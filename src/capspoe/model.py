@@ -229,11 +229,12 @@ class CapsulePoE(nn.Module):
         prior: Literal["fitted", "standard"] | None = None,
         gibbs: int = 0,
         seed: int = 0,
+        spread: float | None = None,
     ) -> "Samples":
         """New images; see `capspoe.sampling.sample`."""
         from capspoe import sampling
 
-        return sampling.sample(self, count, capsule, prior, gibbs, seed)
+        return sampling.sample(self, count, capsule, prior, gibbs, seed, spread)
 
     # On disk.
 

@@ -94,12 +94,12 @@ class CapsulePrior(nn.Module):
         buffer = getattr(self, name)
         buffer[capsule] = torch.as_tensor(value, dtype=buffer.dtype)
 
-    def sample(self, capsule: Int[Tensor, " B"], noise: Noise) -> Float[Tensor, "B N"]:
-        """z of the given capsules, from their mixtures."""
+    def sample(self, capsule: Int[Tensor, " B"], noise: Noise, spread: float = 1.0) -> Float[Tensor, "B N"]:
+        """z of the given capsules, from their mixtures; `spread` scales the deviation from a component's mean."""
         component = noise.choose(101, self.weight[capsule])
         e_BN = noise.normal(102, self.mean.shape[-1])
         return self.mean[capsule, component] + torch.einsum(
-            "bnk,bk->bn", self.factor[capsule, component], e_BN
+            "bnk,bk->bn", self.factor[capsule, component], spread * e_BN
         )
 
     def from_white(self, capsule: Int[Tensor, " B"], white: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:

@@ -31,15 +31,17 @@ def sample(
     prior: Literal["fitted", "standard"] | None = None,
     gibbs: int = 0,
     seed: int = 0,
+    spread: float | None = None,
 ) -> Samples:
     """Draw images. Image k depends on the seed and on k alone, not on how many are drawn with it.
 
     capsule   a number, a list to go through in turn, or None: in proportion to the capsules' use
     prior     "fitted": z from the distribution of the capsule's own training images; "standard": the paper's,
               sigmoid(N(0, 1)); the model's own default if None
-    gibbs     further steps of reverse pass, forward routing and sampling, with the same capsule on
+    gibbs     further steps of sampling, reverse pass and forward routing, with the same capsule on
+    spread    factor on the spread of the fitted prior; the model's own if None
     """
-    chunks = list(sample_chunks(model, count, capsule, prior, gibbs, seed))
+    chunks = list(sample_chunks(model, count, capsule, prior, gibbs, seed, spread))
     return Samples(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
@@ -50,6 +52,7 @@ def sample_chunks(
     prior: Literal["fitted", "standard"] | None = None,
     gibbs: int = 0,
     seed: int = 0,
+    spread: float | None = None,
 ) -> Iterator[Samples]:
     """The same a few at a time, so that a million need no more memory than a thousand."""
     check_count("count", count)
@@ -62,7 +65,7 @@ def sample_chunks(
     for start in range(0, count, CHUNK):
         index = np.arange(start, min(start + CHUNK, count))
         on = None if names is None else np.array(names)[index % len(names)]
-        yield sample_at(model, index, on, prior, gibbs, seed)
+        yield sample_at(model, index, on, prior, gibbs, seed, spread)
 
 
 @torch.no_grad()
@@ -73,29 +76,35 @@ def sample_at(
     prior: Literal["fitted", "standard"] | None = None,
     gibbs: int = 0,
     seed: int = 0,
+    spread: float | None = None,
 ) -> Samples:
     """The images numbered `index` of the endless row of images that the seed stands for."""
     check_count("gibbs", gibbs, least=0)
     prior = prior or model.config.capsules.prior
     check_choice("prior", prior, ("fitted", "standard"))
+    spread = model.config.capsules.spread if spread is None else spread
+    if not 0 <= spread <= 100:
+        raise InputError(f"spread must be between 0 and 100, not {spread!r}")
     rows = torch.from_numpy(index).to(model.device)
     noise = Noise(seed, 0, rows)
     if on is None:
         chosen = noise.choose(100, model.prior.use.expand(len(index), -1))
     else:
         chosen = torch.from_numpy(on).to(model.device)
-    h = switched_on_states(model, chosen, draw(model, chosen, prior, noise))
+    h = switched_on_states(model, chosen, draw(model, chosen, prior, noise, spread))
     for step in range(gibbs):
         h = gibbs_step(model, h, chosen, Noise(seed, 1 + step, rows))
     images = model.paint(h, model.reverse_weights(h), contrast=1.0 if prior == "standard" else None)
     return Samples(model.array(images), chosen.cpu().numpy())
 
 
-def draw(model: CapsulePoE, on: Int[Tensor, " B"], prior: str, noise: Noise) -> Float[Tensor, "B N"]:
+def draw(
+    model: CapsulePoE, on: Int[Tensor, " B"], prior: str, noise: Noise, spread: float
+) -> Float[Tensor, "B N"]:
     """The numbers of the capsule that is on."""
     if prior == "standard":
         return torch.sigmoid(noise.normal(102, model.top.upper[1]))
-    return model.top.hidden_given_visible(model.prior.sample(on, noise))
+    return model.top.hidden_given_visible(model.prior.sample(on, noise, spread))
 
 
 def switched_on_states(
@@ -109,13 +118,13 @@ def switched_on_states(
 
 
 def gibbs_step(
-    model: CapsulePoE, h: Float[Tensor, "B J N"], on: Int[Tensor, " B"], noise: Noise
+    model: CapsulePoE, mean: Float[Tensor, "B J N"], on: Int[Tensor, " B"], noise: Noise
 ) -> Float[Tensor, "B J N"]:
-    """Down with the reverse routing weights, up with those of the forward pass, and draw."""
+    """Draw from the means, down with the reverse routing weights, up with those of the forward pass: new means."""
     top = model.top
+    h = switched_on(top.sample_hidden(mean, noise, 0), on)
     x = top.visible_given_hidden(h, model.reverse_weights(h))
-    mean = top.hidden_given_visible(top(x).z)
-    return switched_on(top.sample_hidden(mean, noise, 0), on)
+    return switched_on(top.hidden_given_visible(top(x).z), on)
 
 
 def write_samples(
@@ -126,6 +135,7 @@ def write_samples(
     prior: Literal["fitted", "standard"] | None = None,
     gibbs: int = 0,
     seed: int = 0,
+    spread: float | None = None,
 ) -> None:
     """`count` images of every capsule, or of one: a picture with a column a capsule, or arrays in an .npz."""
     J = model.top.upper[0]
@@ -138,7 +148,7 @@ def write_samples(
         # Image k of capsule j is drawn with index k J + j: the same alone, together, and in the paper's grid.
         for start in range(0, count, CHUNK):
             index = J * np.arange(start, min(start + CHUNK, count)) + name
-            yield sample_at(model, index, np.full(len(index), name), prior, gibbs, seed).images
+            yield sample_at(model, index, np.full(len(index), name), prior, gibbs, seed, spread).images
 
     if path.suffix.lower() == ".npz":
         with npz_writer(path) as file:

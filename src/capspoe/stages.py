@@ -17,6 +17,7 @@ from capspoe.config import TrainingConfig
 from capspoe.contrastive import switched_on
 from capspoe.errors import DivergedError
 from capspoe.figures import write_grid
+from capspoe.guide import guide_for
 from capspoe.journal import Journal
 from capspoe.model import CapsulePoE, centre_crop
 from capspoe.noise import Noise
@@ -148,6 +149,7 @@ def train_capsules(
     if state.step == 0:
         layer.start_from(mean_input(model, depth, codes))
     distributed.same(*model.state_dict().values())
+    guide = guide_for(model, codes, folder, journal) if top else None
     optimizer = capsule_optimizer(model, layer)
     restore_optimizer(optimizer, stored)
     per_epoch = -(-len(codes) // t.batch)
@@ -161,8 +163,9 @@ def train_capsules(
             noise = Noise(t.seed, step, torch.from_numpy(mine.images).to(model.device))
             with torch.no_grad():
                 x = model.lift(code_batch(codes, mine.images, model.device), depth)
-            temperature = gate_temperature(step / steps, t.temperature, t.anneal)
-            gradient, info = contrastive.step(layer, x, noise, k=t.cd, temperature=temperature)
+            temperature = 1.0 if guide else gate_temperature(step / steps, t.temperature, t.anneal)
+            on = guide.winners(mine.images, model.device) if guide else None
+            gradient, info = contrastive.step(layer, x, noise, k=t.cd, temperature=temperature, on=on)
             mean, square = x.mean(0), x.square().mean()
             distributed.average(mine.weight, *gradient, *info, mean, square)
             for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):
@@ -171,9 +174,9 @@ def train_capsules(
                 group["lr"] = lr * (1 - step / steps)
             optimizer.step()
             if layer.gate == "winner":
-                layer.balance(info.use, t.balance)
+                layer.balance(info.use, t.balance, guide.share if guide else None)
             values = capsule_values(layer, gradient, info, square - mean.square().mean(), temperature)
-            watch(layer, values, step + 1)
+            watch(layer, values, step + 1, may_collapse=guide is None)
             journal.step(step + 1, mine.batch, values, show=("reconstruction", "confidence"))
             if top and step + 1 in (per_epoch, steps // 2):
                 fit_prior(model, codes[: 8 * PRIOR_IMAGES], components=1)
@@ -217,7 +220,7 @@ def capsule_values(
     }
 
 
-def watch(layer: CapsuleLayer, values: dict[str, Any], step: int) -> None:
+def watch(layer: CapsuleLayer, values: dict[str, Any], step: int, may_collapse: bool) -> None:
     """Stop a run that has left the range of sensible numbers, before it spoils a checkpoint."""
     units = float(np.sqrt(layer.w_JNMI.numel()))
     if values["weight_norm"] > 100 * units:
@@ -225,7 +228,7 @@ def watch(layer: CapsuleLayer, values: dict[str, Any], step: int) -> None:
             f"training diverged at step {step}: the weights have grown to {values['weight_norm'] / units:.0f} on "
             "average; lower lr and run again (the last good checkpoint is kept)"
         )
-    if layer.gate == "winner" and layer.upper[0] > 1 and max(values["use"]) > 0.995:
+    if may_collapse and layer.gate == "winner" and layer.upper[0] > 1 and max(values["use"]) > 0.995:
         raise DivergedError(
             f"training collapsed at step {step}: capsule {int(np.argmax(values['use']))} takes all images; raise "
             "balance or temperature, or lower lr, and run again (the last good checkpoint is kept)"

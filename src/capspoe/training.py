@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from capspoe import __version__, checkpoint, codes, data, distributed
+from capspoe import __version__, checkpoint, codes, data, distributed, guide
 from capspoe.checkpoint import State
 from capspoe.config import Config, check
 from capspoe.config import preset as settings_of_preset
@@ -152,6 +152,7 @@ def _train_locked(folder: Path, config: Config, source: data.Source, quiet: bool
                     write_grid(model, folder / "samples.png")
                     journal.save("done", 0, model.state_dict(), {})
                     codes.remove(folder)
+                    guide.remove(folder)
     finally:
         journal.close()
     return model.eval()

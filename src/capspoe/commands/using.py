@@ -25,7 +25,9 @@ def sample(argv: list[str]) -> None:
         prior: Literal["fitted", "standard"] | None = None
         """fitted: the distribution of the capsule's own images. standard: the paper's sigmoid(N(0, 1))."""
         gibbs: int = 0
-        """Further steps of reverse pass, forward routing and sampling."""
+        """Further steps of sampling, reverse pass and forward routing."""
+        spread: float | None = None
+        """Factor on the spread of the fitted prior: more gives variety, less typical images (default: the run's)."""
         seed: int = 0
         """The same seed gives the same images."""
 
@@ -34,7 +36,8 @@ def sample(argv: list[str]) -> None:
     from capspoe import sampling
     from capspoe.model import CapsulePoE
 
-    sampling.write_samples(CapsulePoE.load(a.run), a.out, a.count, a.capsule, a.prior, a.gibbs, a.seed)
+    model = CapsulePoE.load(a.run)
+    sampling.write_samples(model, a.out, a.count, a.capsule, a.prior, a.gibbs, a.seed, a.spread)
     print(a.out)
 
 

@@ -121,9 +121,9 @@ class Studio(Loaded):
         J = self.model.top.upper[0]
         if not 0 <= capsule < J:
             raise InputError(f"there is no capsule {capsule}: they are numbered 0 to {J - 1}")
-        j, prior = torch.tensor([capsule]), self.model.prior
+        j, prior, spread = torch.tensor([capsule]), self.model.prior, self.model.config.capsules.spread
         return rounded(
-            prior.to_white(j, prior.sample(j, Noise(seed, 0, torch.zeros(1, dtype=torch.int64))))[0]
+            prior.to_white(j, prior.sample(j, Noise(seed, 0, torch.zeros(1, dtype=torch.int64)), spread))[0]
         )
 
     # From images to numbers.

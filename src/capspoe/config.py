@@ -171,7 +171,8 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "contrast": (0.1, 100),
     "epochs": (1, 1e6), "least_steps": (0, 1e9), "batch": (1, 1e6), "lr": (0, 100),
     "momentum": (0, 0.999), "l2": (0, 10), "cd": (1, 10**6), "neighbours": (0, 1000),
-    "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100), "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
+    "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100),
+    "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import capspoe as package
 from capspoe import CapsulePoE, checkpoint
 from capspoe.cli import main
 from capspoe.errors import RunError
-from capspoe.evaluate import baselines, features, quick_scores
+from capspoe.evaluate import ablation, baselines, features, quick_scores
 from capspoe.evaluate import run as orchestration
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
 from capspoe.evaluate.features import Labelled, feature_net, see
@@ -142,6 +142,25 @@ def test_without_labels_it_says_so(tmp_path, cache):
     assert result["specialisation"]["capsules"] == 4
     assert "log_p_lower" in result["likelihood"]
     assert any("no labels" in line for line in lines(result))
+
+
+def test_ablations_switch_one_thing_off_at_a_time(run, full, monkeypatch):
+    changed = []
+
+    def unchanged(model, codes, told, **changes):
+        changed.append(changes)
+        return model
+
+    monkeypatch.setattr(baselines, "variant", unchanged)
+    result = evaluate(run, samples=60, ablate=True, quiet=True)
+    names = [row["name"] for row in result["rows"]]
+    assert changed == [{"neighbours": 0}, {"sharpness": 1.0}]  # one iteration is among the baselines already
+    assert len(names) == len(set(names))
+    assert {*ablation.TRAINED, *ablation.DRAWN} <= set(names)
+    own, narrow = (next(r for r in result["rows"] if r["name"] == n) for n in ("capspoe", "spread 1"))
+    assert narrow["fid"] != own["fid"]
+    assert narrow["purity"] == own["purity"]
+    assert [row for row in result["rows"] if row in full["rows"]] == full["rows"]
 
 
 def test_an_unfinished_run_is_refused(run, tmp_path):

@@ -26,11 +26,13 @@ def evaluate(argv: list[str]) -> None:
         """Images that each model draws (default: 2000, or 1000 with --quick). FIDs compare only among equals."""
         seed: int = 0
         """Seed of the samples."""
+        ablate: bool = False
+        """Also the run with each of its ingredients switched off, one at a time."""
 
     a = parse(Evaluate, "evaluate", argv)
     from capspoe.evaluate import run
 
-    run.command(a.run, a.quick, a.samples, a.seed)
+    run.command(a.run, a.quick, a.samples, a.seed, a.ablate)
 
 
 def bench(argv: list[str]) -> None:

@@ -17,6 +17,7 @@ from capspoe import checkpoint
 from capspoe.encoding import open_for
 from capspoe.errors import DivergedError, RunError
 from capspoe.evaluate import baselines
+from capspoe.evaluate.ablation import ablations
 from capspoe.evaluate.cache import Cache, fingerprint
 from capspoe.evaluate.instantiation import instantiation
 from capspoe.evaluate.likelihood import likelihood
@@ -46,14 +47,15 @@ class Settings:
     ais_steps: int = 5000
     ais_chains: int = 100
     seed: int = 0
+    ablate: bool = False
 
 
 FULL = Settings()
 QUICK = Settings(True, samples=1000, probe_images=10_000, traversal_starts=2, ais_steps=1000, ais_chains=50)
 
 
-def settings_for(quick: bool, samples: int | None, seed: int) -> Settings:
-    chosen = dataclasses.replace(QUICK if quick else FULL, seed=seed)
+def settings_for(quick: bool, samples: int | None, seed: int, ablate: bool = False) -> Settings:
+    chosen = dataclasses.replace(QUICK if quick else FULL, seed=seed, ablate=ablate)
     if samples is not None:
         check_count("samples", samples, least=20)
         chosen = dataclasses.replace(chosen, samples=samples)
@@ -61,21 +63,29 @@ def settings_for(quick: bool, samples: int | None, seed: int) -> Settings:
 
 
 def evaluate(
-    run: str | Path, quick: bool = False, samples: int | None = None, seed: int = 0, quiet: bool = False
+    run: str | Path,
+    quick: bool = False,
+    samples: int | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+    ablate: bool = False,
 ) -> dict[str, Any]:
     """Score a finished run and write RUN/evaluation.json. What was computed before is not computed again."""
     folder = Path(run)
-    settings = settings_for(quick, samples, seed)
+    settings = settings_for(quick, samples, seed, ablate)
     checkpoint.open_run(folder)
     saved = checkpoint.newest(folder)
     if saved.state.stage != "done":
         raise RunError(
             f"{folder} is not finished (it stands at {saved.state.stage!r}); train it to its end first"
         )
-    cache = Cache(folder / "evaluation-cache", fingerprint(saved.weights, dataclasses.asdict(settings)))
-    result: dict[str, Any] = cache.or_make(
-        "all", lambda: Evaluation(CapsulePoE.load(folder), folder, settings, cache, quiet).everything()
-    )
+    parts_alike = dataclasses.asdict(dataclasses.replace(settings, ablate=False))
+    cache = Cache(folder / "evaluation-cache", fingerprint(saved.weights, parts_alike))
+
+    def make() -> dict[str, Any]:
+        return Evaluation(CapsulePoE.load(folder), folder, settings, cache, quiet).everything()
+
+    result: dict[str, Any] = cache.or_make("all-ablated" if ablate else "all", make)
     with checkpoint.writing(folder):
         checkpoint.write_atomically(
             folder / "evaluation.json", (json.dumps(result, indent=2) + "\n").encode()
@@ -83,9 +93,9 @@ def evaluate(
     return result
 
 
-def command(run: Path, quick: bool, samples: int | None, seed: int) -> None:
+def command(run: Path, quick: bool, samples: int | None, seed: int, ablate: bool) -> None:
     """What `capspoe evaluate` does."""
-    result = evaluate(run, quick, samples, seed)
+    result = evaluate(run, quick, samples, seed, ablate=ablate)
     print_table(result, Console())
     print(run / "evaluation.json")
 
@@ -147,8 +157,9 @@ class Evaluation:
             "k-means and PCA": lambda: self.baseline("k-means + PCA on the codes", baselines.kmeans_pca),
             "mixture": lambda: self.baseline("Gaussian mixture on the codes", baselines.mixture),
         }
+        without = ablations(self) if self.settings.ablate else {}
         if self.settings.quick:
-            return fast
+            return fast | without
         others: dict[str, Callable[[], Any]] = {}
         if (c.gate, c.neurons) != ("winner", "binary"):
             rate = model.config.training.lr * (10 if c.neurons == "gaussian" else 1)
@@ -161,6 +172,7 @@ class Evaluation:
         return {
             **fast,
             **others,
+            **without,
             "RBM": lambda: self.baseline("RBM on the codes", baselines.rbm),
             "VAE": lambda: self.baseline("convolutional VAE", baselines.vae),
             "BernoulliRBM": lambda: self.baseline("BernoulliRBM on pixels", baselines.pixel_rbm),

@@ -1,0 +1,59 @@
+"""Each ingredient of a run switched off, one at a time, everything else as it is."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from capspoe.evaluate import baselines
+from capspoe.model import CapsulePoE
+from capspoe.stages import fit_prior
+
+if TYPE_CHECKING:
+    from capspoe.evaluate.run import Evaluation
+
+# What is trained anew, on the same codes, and what changes only how images are drawn.
+TRAINED: dict[str, dict[str, Any]] = {
+    "without neighbours: the gate anneals": {"neighbours": 0},
+    "the agreement not scaled down": {"sharpness": 1.0},
+    "one routing iteration": {"iterations": 1},
+}
+DRAWN: dict[str, dict[str, Any]] = {
+    "one Gaussian a capsule": {"components": 1},
+    "spread 1": {"spread": 1.0},
+    "contrast 1": {"contrast": 1.0},
+}
+
+
+def ablations(evaluation: "Evaluation") -> dict[str, Callable[[], list[dict[str, Any]]]]:
+    """The parts of an evaluation that switch something off; what is off already is left out."""
+    config = evaluation.model.config
+    settings = {**vars(config.capsules), **vars(config.training)}
+
+    def differs(changes: dict[str, Any]) -> bool:
+        return any(settings[name] != value for name, value in changes.items())
+
+    trained = {
+        name: lambda name=name, changes=changes: evaluation.variant_rows(name, **changes)
+        for name, changes in TRAINED.items()
+        if differs(changes)
+    }
+    drawn = {
+        name: lambda name=name, changes=changes: [redrawn(evaluation, name, changes)]
+        for name, changes in DRAWN.items()
+        if differs(changes)
+    }
+    return trained | drawn
+
+
+def redrawn(evaluation: "Evaluation", name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """The same weights with another way to draw from them."""
+    model = evaluation.model
+    other = CapsulePoE(model.config.replace(**changes), model.image)
+    weights = model.state_dict()
+    if "components" in changes:
+        weights |= {f"prior.{k}": v for k, v in other.prior.state_dict().items()}
+    other.load_state_dict(weights)
+    if "components" in changes:
+        fit_prior(other, evaluation.material.train_codes)
+    return evaluation.row(
+        name, lambda: baselines.of_capsules(other.eval(), evaluation.material, "fitted"), probe=False
+    )

@@ -1,9 +1,11 @@
 """Each ingredient of a run switched off, one at a time, everything else as it is."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from capspoe.evaluate import baselines
+from capspoe.evaluate.material import Made
 from capspoe.model import CapsulePoE
 from capspoe.stages import fit_prior
 
@@ -31,20 +33,17 @@ def ablations(evaluation: "Evaluation") -> dict[str, Callable[[], list[dict[str,
     def differs(changes: dict[str, Any]) -> bool:
         return any(settings[name] != value for name, value in changes.items())
 
-    trained = {
-        name: lambda name=name, changes=changes: evaluation.variant_rows(name, **changes)
-        for name, changes in TRAINED.items()
-        if differs(changes)
-    }
-    drawn = {
-        name: lambda name=name, changes=changes: [redrawn(evaluation, name, changes)]
-        for name, changes in DRAWN.items()
-        if differs(changes)
-    }
-    return trained | drawn
+    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {}
+    for name, changes in TRAINED.items():
+        if differs(changes):
+            parts[name] = partial(evaluation.variant_rows, name, **changes)
+    for name, changes in DRAWN.items():
+        if differs(changes):
+            parts[name] = partial(redrawn, evaluation, name, changes)
+    return parts
 
 
-def redrawn(evaluation: "Evaluation", name: str, changes: dict[str, Any]) -> dict[str, Any]:
+def redrawn(evaluation: "Evaluation", name: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
     """The same weights with another way to draw from them."""
     model = evaluation.model
     other = CapsulePoE(model.config.replace(**changes), model.image)
@@ -54,6 +53,8 @@ def redrawn(evaluation: "Evaluation", name: str, changes: dict[str, Any]) -> dic
     other.load_state_dict(weights)
     if "components" in changes:
         fit_prior(other, evaluation.material.train_codes)
-    return evaluation.row(
-        name, lambda: baselines.of_capsules(other.eval(), evaluation.material, "fitted"), probe=False
-    )
+
+    def make() -> Made:
+        return baselines.of_capsules(other.eval(), evaluation.material, "fitted")
+
+    return [evaluation.row(name, make, probe=False)]

@@ -76,7 +76,9 @@ def test_reconstruct_goes_through_the_winner_with_the_routing_of_the_way_up(mode
         on = model.top.on_given_visible(z).argmax(-1)
         h = torch.zeros_like(z)
         h[range(20), on] = z[range(20), on]
-        code = torch.sigmoid(model.contrast * torch.logit(model.top.visible_given_hidden(h, c)))
+        code = torch.sigmoid(
+            model.config.capsules.contrast * torch.logit(model.top.visible_given_hidden(h, c))
+        )
         expected = model.autoencoder.decode(code)
     np.testing.assert_allclose(painted, expected.permute(0, 2, 3, 1), atol=1e-5)
 
@@ -96,22 +98,6 @@ def test_contrast_makes_the_code_more_decided(model):
     torch.testing.assert_close(seen[1.0], plain)
     torch.testing.assert_close(torch.logit(seen[2.0]), 2 * torch.logit(plain), rtol=1e-3, atol=1e-3)
     assert (seen[5.0] * (1 - seen[5.0])).mean() < (plain * (1 - plain)).mean()
-
-
-def test_the_fitted_contrast_makes_painted_codes_vary_like_real_ones():
-    rng = torch.Generator().manual_seed(0)
-    logits = torch.randn(500, 7, 3, generator=rng)
-    prior = CapsulePrior(2, 3)
-    for factor in (1.5, 3.0):
-        prior.fit_contrast(logits, torch.sigmoid(factor * logits))
-        assert prior.contrast.item() == pytest.approx(factor, abs=0.01)
-    prior.fit_contrast(logits, torch.full((500, 7, 3), 0.5))
-    assert prior.contrast.item() == pytest.approx(1.0, abs=0.01)
-
-
-def test_the_contrast_may_be_set(model):
-    assert 1 <= model.contrast <= 8
-    assert CapsulePoE(model.config.replace(contrast=3.0), model.image).contrast == 3.0
 
 
 def test_decode_needs_to_know_which_capsule_is_on(model, images):

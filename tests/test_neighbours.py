@@ -50,28 +50,25 @@ def test_groups_follow_chains_of_neighbours_where_k_means_cannot():
     assert agreement(by_distance, strip) < 0.7
 
 
-def test_walks_end_up_as_far_apart_as_the_powers_of_the_walk_say(monkeypatch):
-    """With all eigenvectors the distances of the coordinates are those of diffusion maps, found here directly."""
+def test_angles_are_those_between_the_distributions_after_the_walk(monkeypatch):
+    """Found here directly, by taking the walk's matrix to its power."""
     points = torch.from_numpy(strips(20)[0])
     near = neighbours.nearest(points, points, 6)[:, 1:]
     graph = np.zeros((60, 60))
     np.put_along_axis(graph, near, 1, 1)
     graph = graph + graph.T
     degree = graph.sum(1)
-    after = np.linalg.matrix_power(graph / degree[:, None], neighbours.WALK)
-    expected = np.sqrt((((after[:, None] - after[None]) ** 2) / degree).sum(2))
+    after = np.linalg.matrix_power(graph / degree[:, None], neighbours.WALK) / np.sqrt(degree)
+    after /= np.linalg.norm(after, axis=1, keepdims=True)
 
-    def distances(size: int) -> np.ndarray:
+    def cosines(size: int) -> np.ndarray:
         places = neighbours.walk_coordinates(near, size, seed=0)
-        assert places is not None
-        return np.linalg.norm(places[:, None] - places[None], axis=2)
+        return places @ places.T
 
-    whole = distances(60)
-    scale = whole.sum() / expected.sum()
-    np.testing.assert_allclose(whole, scale * expected, atol=1e-6 * whole.max())
-    leading = distances(8)
-    monkeypatch.setattr(neighbours, "DENSE", 10)
-    np.testing.assert_allclose(distances(8), leading, atol=0.02 * leading.max())
+    np.testing.assert_allclose(cosines(60), after @ after.T, atol=1e-8)
+    np.testing.assert_allclose(cosines(20), after @ after.T, atol=0.02)
+    monkeypatch.setattr(neighbours, "DENSE", 10)  # the leading ones alone, by iteration
+    np.testing.assert_allclose(cosines(12), after @ after.T, atol=0.1)
 
 
 def test_images_outside_the_graph_take_the_group_of_those_near_them(monkeypatch):

@@ -76,8 +76,8 @@ class CapsuleConfig:
     """Gaussians in each capsule's fitted prior."""
     spread: float = 1.3
     """Factor on the spread of the fitted prior when drawing: more gives variety, less gives typical images."""
-    contrast: float | None = None
-    """Factor on the code's logits when an image is painted (1: the plain probabilities; fitted unless said)."""
+    contrast: float = 3.0
+    """Factor on the code's logits when an image is painted; 1 paints the plain probabilities."""
 
 
 @dataclass(frozen=True)

@@ -83,12 +83,6 @@ class CapsulePoE(nn.Module):
         return self.stack[-1]
 
     @property
-    def contrast(self) -> float:
-        """What `paint` multiplies the code's logits by: the setting, or the fitted value."""
-        chosen = self.config.capsules.contrast
-        return float(self.prior.contrast) if chosen is None else chosen
-
-    @property
     def device(self) -> torch.device:
         return self.top.w_JNMI.device
 
@@ -158,7 +152,7 @@ class CapsulePoE(nn.Module):
         logits (by the model's own factor unless said); 1 leaves the probabilities as they are.
         """
         x = self.top.visible_given_hidden(h, c)
-        factor = self.contrast if contrast is None else contrast
+        factor = self.config.capsules.contrast if contrast is None else contrast
         if factor != 1:
             x = torch.sigmoid(factor * torch.logit(x, eps=1e-6))
         return self.autoencoder.decode(self.lower_down(x))

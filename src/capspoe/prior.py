@@ -20,7 +20,6 @@ class CapsulePrior(nn.Module):
     use (J,)                          share of the images for which the capsule is on
     weight (J, K), mean (J, K, N)     the mixture
     factor (J, K, N, N)               z = mean + factor e has the component's covariance for standard normal e
-    contrast ()                       factor on the code's logits that makes painted codes vary like real ones
     centre (J, N), axes (J, N, N)     mean and principal axes of all the capsule's z: column k of axes is the
                                       k-th axis, one standard deviation long, longest first
     """
@@ -31,7 +30,6 @@ class CapsulePrior(nn.Module):
     factor: Tensor
     centre: Tensor
     axes: Tensor
-    contrast: Tensor
 
     def __init__(self, capsules: int, neurons: int, components: int = 8) -> None:
         super().__init__()
@@ -43,7 +41,6 @@ class CapsulePrior(nn.Module):
         self.register_buffer("factor", eye.expand(J, K, N, N).clone())
         self.register_buffer("centre", torch.zeros(J, N))
         self.register_buffer("axes", eye.expand(J, N, N).clone())
-        self.register_buffer("contrast", torch.ones(()))
 
     def fit(self, capsule: int, z: np.ndarray, seed: int = 0, components: int | None = None) -> None:
         """Fit capsule's prior to the pre-activations (n, N) of its images. Without images it stays standard.
@@ -77,18 +74,6 @@ class CapsulePrior(nn.Module):
         self._store("mean", capsule, np.pad(mixture.means_, ((0, spare), (0, 0))))
         factors = np.linalg.cholesky(mixture.covariances_)
         self._store("factor", capsule, np.pad(factors, ((0, spare), (0, 0), (0, 0))))
-
-    def fit_contrast(self, logits: Float[Tensor, "B I M"], x: Float[Tensor, "B I M"]) -> None:
-        """Choose the contrast with which codes painted from `logits` vary as much as the real codes x."""
-        wanted = x.var(0).sum()
-        low, high = 1.0, 8.0
-        for _ in range(20):
-            middle = (low + high) / 2
-            if torch.sigmoid(middle * logits).var(0).sum() < wanted:
-                low = middle
-            else:
-                high = middle
-        self.contrast.fill_(low)
 
     def _store(self, name: str, capsule: int, value: np.ndarray) -> None:
         buffer = getattr(self, name)

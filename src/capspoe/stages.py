@@ -14,7 +14,6 @@ from capspoe.capsules import CapsuleLayer
 from capspoe.checkpoint import State
 from capspoe.codes import code_batch
 from capspoe.config import TrainingConfig
-from capspoe.contrastive import switched_on
 from capspoe.errors import DivergedError
 from capspoe.figures import write_grid
 from capspoe.guide import guide_for
@@ -23,7 +22,6 @@ from capspoe.model import CapsulePoE, centre_crop
 from capspoe.noise import Noise
 
 PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
-CONTRAST_IMAGES = 2000  # images that the contrast is fitted to
 
 
 def steps_in_order(
@@ -249,19 +247,12 @@ def mean_input(model: CapsulePoE, depth: int, codes: np.ndarray) -> Tensor:
 @torch.no_grad()
 def fit_prior(model: CapsulePoE, codes: np.ndarray, components: int | None = None) -> None:
     """Give every capsule the distribution of the images for which it is on (all images without the gate)."""
-    layer, seed = model.top, model.config.training.seed
+    seed = model.config.training.seed
     use, kept = seen_by_capsules(model, codes)
     if distributed.first():
         model.prior.use.copy_(use / use.sum())
         for j, z in enumerate(kept):
             model.prior.fit(j, z, seed, components)
-        some = np.linspace(0, len(codes) - 1, min(len(codes), CONTRAST_IMAGES)).astype(int)
-        x = model.lift(code_batch(codes, some, model.device))
-        z = layer(x).z
-        h = layer.hidden_given_visible(z)
-        on = layer.on_given_visible(z).argmax(-1) if layer.gate == "winner" else None
-        painted = layer.visible_given_hidden(switched_on(h, on), None)
-        model.prior.fit_contrast(torch.logit(painted, eps=1e-6), x)
     distributed.same(*model.prior.state_dict().values())
 
 

@@ -37,7 +37,7 @@ def centred(x: Float[Tensor, "B I M"], mu: Float[Tensor, "I M"]) -> Float[Tensor
 
     out = x.new_empty(len(x), x.shape[2], x.shape[1])
     finite_B = np.empty(len(x), np.bool_)
-    in_parallel(parts.centre, len(x), array(x), array(mu), array(out), finite_B)
+    in_parallel(parts.centre, len(x), array(x), array(mu), array(out), finite_B, moves=x.numel())
     if not finite_B.all():
         raise InputError("x contains NaN or infinite values")
     return out
@@ -88,8 +88,8 @@ def route_relative(
     x_ = parts.aligned(batch * vectors * M * parts.LANES)
     zero_ = np.empty((batch, vectors * parts.LANES), np.float32)
     w = array(w_JNMI)
-    in_parallel(parts.pack_x, groups, array(x_BMI), x_, zero_)
-    c, z = x_BMI.new_empty(batch, J, I), x_BMI.new_empty(batch, J, N)
+    in_parallel(parts.pack_x, groups, array(x_BMI), x_, zero_, moves=x_BMI.numel())
+    c, z = room(batch, J, I), room(batch, J, N)
     common = (iterations, agreement == "cosine", float(sharpness), float(scale), array(c), array(z))
     if normalize == "lower":
         entropy = x_BMI.new_empty(batch, J)
@@ -104,6 +104,11 @@ def route_relative(
         in_parallel(loops.route_upper, groups, x_, zero_, w_JP, *common, array(entropy), M)
     finish(z, bias)
     return Routed(c, z, entropy)
+
+
+def room(*shape: int) -> Tensor:
+    """An empty tensor from NumPy, which asks the system for huge pages where a large array gains by them."""
+    return torch.from_numpy(np.empty(shape, np.float32))
 
 
 def finish(z: Float[Tensor, "B J N"], bias: Float[Tensor, "J N"]) -> None:

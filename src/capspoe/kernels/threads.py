@@ -37,15 +37,20 @@ def compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(**options)(function)
 
 
-def in_parallel(function: Any, count: int, *arguments: Any, pieces: int = 0) -> None:
+ALONE = 1 << 20  # numbers that one thread has moved before another has woken up
+
+
+def in_parallel(function: Any, count: int, *arguments: Any, pieces: int = 0, moves: int = ALONE) -> None:
     """Call function(lo, hi, *arguments) on pieces of the range of `count`, several for each thread.
+
+    `moves` says how many numbers are moved in all, where little is done with each; a few need one thread only.
 
     A piece writes only its own results, and no sum crosses a border, so that neither the number of threads
     nor who takes which piece changes anything in the result. Threads of our own instead of numba's: several
     callers may run at once, a fork does no harm, and torch.set_num_threads counts.
     """
     _compile_first(function, arguments)
-    threads = max(1, min(torch.get_num_threads(), count))
+    threads = 1 if moves < ALONE else max(1, min(torch.get_num_threads(), count))
     if threads == 1:
         function(0, count, *arguments)
         return

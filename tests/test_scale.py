@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -125,3 +126,26 @@ def test_the_limits_of_the_process_count():
     shell = f"ulimit -d 600000; {sys.executable} -c '{code}'"
     done = example("sh", "-c", shell)
     assert int(done.stdout) == 600_000 * 1024
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self"), reason="processes are looked up as Linux shows them")
+def test_worker_processes_end_with_a_parent_that_is_killed():
+    code = """
+import os, time
+from capspoe.data.workers import map_in_order
+
+if __name__ == "__main__":
+    results = map_in_order(os.getpgid, [0] * 100, 2)
+    next(results)
+    import multiprocessing
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        workers = process.stdout.readline().split()
+        process.kill()
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert workers
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)

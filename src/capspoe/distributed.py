@@ -8,6 +8,7 @@ process nothing here does anything.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 from capspoe.errors import PeerError, RunError
 
 Value = TypeVar("Value")
+PATIENCE = timedelta(days=1)  # process 0 may work alone for hours; one that has ended is noticed at once
 
 
 def world() -> int:
@@ -48,7 +50,7 @@ def joined() -> Iterator[None]:
         yield
         return
     try:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"the processes of this run cannot reach one another: {error}") from error
     try:

@@ -6,6 +6,8 @@ process nothing here does anything.
 """
 
 import os
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,6 +21,7 @@ from torch import Tensor
 from capspoe.errors import PeerError, RunError
 
 Value = TypeVar("Value")
+MEETING = timedelta(minutes=5)  # for all to come
 PATIENCE = timedelta(days=1)  # process 0 may work alone for hours; one that has ended is noticed at once
 
 
@@ -50,13 +53,47 @@ def joined() -> Iterator[None]:
         yield
         return
     try:
-        dist.init_process_group("gloo", timeout=PATIENCE)
+        store, number, count = next(dist.rendezvous("env://", timeout=MEETING))
+        store = dist.PrefixStore(meeting_place(store, number, count), store)
+        dist.init_process_group("gloo", store=store, rank=number, world_size=count, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"the processes of this run cannot reach one another: {error}") from error
     try:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def meeting_place(store: dist.Store, number: int, count: int) -> str:
+    """A name that the processes of this start have agreed on.
+
+    A store outlives its processes: after a restart it still has the addresses of those that ended, and whoever
+    comes first would call at these. So each says a number drawn just now, process 0 repeats all of them beside
+    a name, and the name holds once everybody has found its own number there.
+    """
+    others = range(1, count)
+    mine = uuid.uuid4().hex
+    store.set(f"here-{number}", mine)
+    end = time.monotonic() + MEETING.total_seconds()
+    while time.monotonic() < end:
+        if number == 0:
+            seen = [store.get(f"here-{other}").decode() for other in others]
+            name = uuid.uuid4().hex
+            store.set("seen", " ".join([name, *seen]))
+            wait_until = time.monotonic() + 1
+            while time.monotonic() < wait_until:
+                if all(store.check([f"{name}-{other}"]) for other in others):
+                    store.set(f"{name}-go", "go")
+                    return name
+                time.sleep(0.02)
+        else:
+            name, *seen = store.get("seen").decode().split()
+            if len(seen) == len(others) and seen[number - 1] == mine:
+                store.set(f"{name}-{number}", "here")
+                if store.check([f"{name}-go"]):
+                    return name
+            time.sleep(0.02)
+    raise RuntimeError("not all of them came")
 
 
 @contextmanager

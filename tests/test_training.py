@@ -256,6 +256,7 @@ def test_collapse_to_one_capsule_is_noticed():
     with pytest.raises(DivergedError, match="capsule 0 takes all images"):
         stages.watch(layer, values, 7, may_collapse=True)
     stages.watch(layer, values, 7, may_collapse=False)  # groups have their sizes
+    assert [stages.enough_to_tell(layer, images) for images in (1, 18, 19, 128)] == [False, False, True, True]
     stages.watch(layer, {"weight_norm": 1.0, "use": [0.6, 0.4, 0.0]}, 7, may_collapse=True)
 
 

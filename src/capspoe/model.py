@@ -15,6 +15,7 @@ from capspoe.capsules import CapsuleLayer
 from capspoe.config import Config, parse_layers
 from capspoe.contrastive import switched_on
 from capspoe.errors import InputError
+from capspoe.features import FeatureCode
 from capspoe.prior import CapsulePrior
 from capspoe.validate import check_count
 
@@ -38,11 +39,14 @@ class CapsulePoE(nn.Module):
     without n, and come out as float32 in [0, 1] of shape (n, H, W, C).
     """
 
-    def __init__(self, config: Config, image: tuple[int, int, int]) -> None:
+    def __init__(
+        self, config: Config, image: tuple[int, int, int], code: FeatureCode | None = None
+    ) -> None:
+        """`code` takes the place of the autoencoder where there are features and no images."""
         super().__init__()
         self.config, self.image = config, image
         seed = config.training.seed
-        self.autoencoder = ConvAutoencoder(
+        self.autoencoder: ConvAutoencoder | FeatureCode = code or ConvAutoencoder(
             image,
             config.autoencoder.channels,
             config.autoencoder.dropout,

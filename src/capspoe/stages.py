@@ -174,7 +174,7 @@ def train_capsules(
             if layer.gate == "winner":
                 layer.balance(info.use, t.balance, guide.share if guide else None)
             values = capsule_values(layer, gradient, info, square - mean.square().mean(), temperature)
-            watch(layer, values, step + 1, may_collapse=guide is None)
+            watch(layer, values, step + 1, may_collapse=guide is None and enough_to_tell(layer, mine.batch))
             journal.step(step + 1, mine.batch, values, show=("reconstruction", "confidence"))
             if top and step + 1 in (per_epoch, steps // 2):
                 fit_prior(model, codes[: 8 * PRIOR_IMAGES], components=1)
@@ -231,6 +231,11 @@ def watch(layer: CapsuleLayer, values: dict[str, Any], step: int, may_collapse: 
             f"training collapsed at step {step}: capsule {int(np.argmax(values['use']))} takes all images; raise "
             "balance or temperature, or lower lr, and run again (the last good checkpoint is kept)"
         )
+
+
+def enough_to_tell(layer: CapsuleLayer, images: int) -> bool:
+    """Whether so many images would hardly all belong to one capsule by chance, as the last few of an epoch may."""
+    return images * float(np.log(layer.upper[0])) > 20
 
 
 def mean_input(model: CapsulePoE, depth: int, codes: np.ndarray) -> Tensor:

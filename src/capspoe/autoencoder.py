@@ -21,7 +21,7 @@ def to_capsules(code: Float[Tensor, "B C h w"]) -> Float[Tensor, "B I 8"]:
 def from_capsules(x: Float[Tensor, "B I 8"], code_shape: tuple[int, int, int]) -> Float[Tensor, "B C h w"]:
     """The inverse of `to_capsules`."""
     C, h, w = code_shape
-    return x.reshape(len(x), h, w, C).permute(0, 3, 1, 2)
+    return x.reshape(x.shape[0], h, w, C).permute(0, 3, 1, 2)
 
 
 def kernel_for(height: int, width: int) -> int:

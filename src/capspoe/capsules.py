@@ -37,6 +37,9 @@ class CapsuleLayer(nn.Module):
 
     gate="winner": exactly one capsule is on and h_j = 0 for the others, an implicit mixture of RBMs
     (Nair and Hinton 2008). gate="none": the paper's energy to the letter.
+
+    Inside another network the layer is a module like any other: `squash(layer(x).z)` are its capsules, gradients
+    flow through the routing (or, with `detach_routing`, take its weights as given), and torch.compile takes it whole.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class CapsuleLayer(nn.Module):
         agreement: Agreement = "cosine",
         sharpness: float = 1.0,
         initial_std: float = 0.05,
+        detach_routing: bool = False,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -69,7 +73,7 @@ class CapsuleLayer(nn.Module):
         self.lower, self.upper = (int(lower[0]), int(lower[1])), (int(upper[0]), int(upper[1]))
         self.iterations, self.gate, self.neurons = iterations, gate, neurons
         self.normalize, self.agreement, self.sharpness = normalize, agreement, float(sharpness)
-        self.bias, self.centred = bias, centred
+        self.bias, self.centred, self.detach_routing = bias, centred, detach_routing
         (I, M), (J, N) = self.lower, self.upper
         start = torch.randn((J, N, M, I), generator=torch.Generator().manual_seed(seed), dtype=dtype)
         self.w_JNMI = nn.Parameter(initial_std * start)
@@ -121,9 +125,17 @@ class CapsuleLayer(nn.Module):
             routed = self.routed_by_kernels(kernels.centred(x, self.mu))
             return Routing(routed.c, routed.z)
         if self.iterations == 1:
-            c = x.new_full((), 1 / self.fan).expand(len(x), self.upper[0], self.lower[0])
+            c = x.new_full((), 1 / self.fan).expand(x.shape[0], self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
-        routing = route(x - self.mu, self.W, self.iterations, self.normalize, self.agreement, self.sharpness)
+        routing = route(
+            x - self.mu,
+            self.W,
+            self.iterations,
+            self.normalize,
+            self.agreement,
+            self.sharpness,
+            self.detach_routing,
+        )
         return Routing(routing.c, routing.z + self.b)
 
     def routed_by_kernels(self, x_BMI: Float[Tensor, "B M I"]) -> kernels.Routed:
@@ -143,7 +155,7 @@ class CapsuleLayer(nn.Module):
         self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None
     ) -> Float[Tensor, "B J N"]:
         """z_j = sum_i c_ij W_ij (x_i - mu_i) + b_j (Eq. 5) for fixed c; None stands for uniform weights."""
-        if kernels.chosen(x, self.w_JNMI, self.b):
+        if kernels.chosen(x, self.w_JNMI, self.b, c):
             r = None if c is None else self.fan * c
             return kernels.preactivation(kernels.centred(x, self.mu), self.w_JNMI, r) + self.b
         x = x - self.mu
@@ -175,7 +187,7 @@ class CapsuleLayer(nn.Module):
         self, h: Float[Tensor, "B J N"], c: Float[Tensor, "B J I"] | None
     ) -> Float[Tensor, "B I M"]:
         """P(x_i = 1 | h) = sigmoid(a_i + sum_j c_ij W_ij^T h_j) (Eq. 15) for fixed c; None for uniform."""
-        if kernels.chosen(h, self.w_JNMI, self.a):
+        if kernels.chosen(h, self.w_JNMI, self.a, c):
             r = None if c is None else self.fan * c
             return torch.sigmoid(self.a + kernels.reverse(h, self.w_JNMI, r))
         if c is None:

@@ -62,13 +62,13 @@ def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
     """Start a run folder."""
     with writing(folder):
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        content = {
-            "format": FORMAT,
-            "capspoe": __version__,
-            "image": list(image),
-            **dataclasses.asdict(config),
-        }
-        write_atomically(folder / "config.json", (json.dumps(content, indent=2) + "\n").encode())
+        content = json.dumps(settings(config, image), indent=2) + "\n"
+        write_atomically(folder / "config.json", content.encode())
+
+
+def settings(config: Config, image: tuple[int, int, int]) -> dict[str, Any]:
+    """What config.json holds."""
+    return {"format": FORMAT, "capspoe": __version__, "image": list(image), **dataclasses.asdict(config)}
 
 
 def open_run(folder: Path) -> Run:

@@ -20,6 +20,7 @@ usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
   report RUN        one page about the run: report.html, with every figure
   explore RUN       a local web page on which to play with the capsules
   evaluate RUN      how good a trained run is, beside baselines, as evaluation.json and a table
+  export RUN        the network for other programs: a folder for the Hub, ONNX, torch.export
   data              list, fetch and verify data sets
   bench             how fast the kernels are on this machine
 
@@ -30,6 +31,7 @@ COMMANDS = {  # where each one lives, under capspoe.commands
     "train": "training",
     "sample": "using",
     "encode": "using",
+    "export": "exporting",
     "explore": "using",
     "reconstruct": "looking",
     "traverse": "looking",

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from capspoe import checkpoint
+from capspoe import checkpoint, hub
 from capspoe.autoencoder import ConvAutoencoder
 from capspoe.capsules import CapsuleLayer
 from capspoe.config import Config, parse_layers
@@ -238,16 +238,19 @@ class CapsulePoE(nn.Module):
 
     def save(self, folder: str | Path) -> None:
         """Write the network as a finished run folder that `load` and every command can read."""
+        if not isinstance(self.autoencoder, ConvAutoencoder):
+            raise InputError("a network on plain features has no run folder; pickle the estimator instead")
         checkpoint.create(Path(folder), self.config, self.image)
         checkpoint.save(Path(folder), checkpoint.State(stage="done", step=0), self.state_dict(), {})
 
     @classmethod
     def load(cls, folder: str | Path) -> "CapsulePoE":
-        """Read a run folder: its newest checkpoint that is whole."""
+        """Read a run folder, its newest checkpoint that is whole, or a folder that `capspoe export` wrote."""
         run = checkpoint.open_run(Path(folder))
-        saved = checkpoint.newest(Path(folder))
+        exported = not checkpoint.numbered(Path(folder)) and (Path(folder) / hub.WEIGHTS).exists()
+        weights = hub.read(Path(folder)) if exported else checkpoint.newest(Path(folder)).weights
         model = cls(run.config, run.image)
-        model.load_weights(saved.weights)
+        model.load_weights(weights)
         return model.eval()
 
     def load_weights(self, weights: dict[str, Tensor]) -> None:

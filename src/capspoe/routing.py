@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from capspoe.errors import InputError
-from capspoe.validate import check_choice, check_count, check_tensor
+from capspoe.validate import check_choice, check_count, check_tensor, traced
 
 Normalize = Literal["lower", "upper"]
 Agreement = Literal["cosine", "dot"]
@@ -73,6 +73,7 @@ def route(
     normalize: Normalize = "lower",
     agreement: Agreement = "cosine",
     sharpness: float = 1.0,
+    detach_routing: bool = False,
 ) -> Routing:
     r"""Route the lower capsules x to the upper ones, through the matrices W[j, i] = W_ij.
 
@@ -83,16 +84,20 @@ def route(
     normalize="lower" is this paper's softmax, over the lower capsules: sum_i c_ij = 1, so every upper capsule
     hears a weighted mean. normalize="upper" is that of Sabour et al. 2017: sum_j c_ij = 1, so every lower
     capsule divides its vote among the upper ones. agreement="dot" is Sabour's as well.
+
+    Gradients flow through everything. With `detach_routing` they take the weights c as given and flow through the
+    predictions of the last iteration alone, which needs less memory and is what contrastive divergence does.
     """
     check_routing_arguments(x, W, iterations, normalize, agreement)
     axis = 2 if normalize == "lower" else 1
     u_BJIN = predictions(x, W)
+    heard_BJIN = u_BJIN.detach() if detach_routing else u_BJIN
     logits_BJI = u_BJIN.new_zeros(u_BJIN.shape[:3])
-    for last in (False,) * (iterations - 1) + (True,):
-        c_BJI = torch.softmax(logits_BJI, dim=axis)
-        z_BJN = torch.einsum("bji,bjin->bjn", c_BJI, u_BJIN)
-        if not last:
-            logits_BJI = logits_BJI + sharpness * agreement_of(u_BJIN, z_BJN, agreement)
+    for _ in range(iterations - 1):
+        z_BJN = torch.einsum("bji,bjin->bjn", torch.softmax(logits_BJI, dim=axis), heard_BJIN)
+        logits_BJI = logits_BJI + sharpness * agreement_of(heard_BJIN, z_BJN, agreement)
+    c_BJI = torch.softmax(logits_BJI, dim=axis)
+    z_BJN = torch.einsum("bji,bjin->bjn", c_BJI, u_BJIN)
     check_in_range(z_BJN)
     return Routing(c_BJI, z_BJN)
 
@@ -122,6 +127,6 @@ def check_routing_arguments(x: Tensor, W: Tensor, iterations: int, normalize: st
 
 
 def check_in_range(z: Tensor) -> None:
-    if not torch.compiler.is_compiling() and not bool(torch.isfinite(z).all()):
+    if not traced() and not bool(torch.isfinite(z).all()):
         dtype = str(z.dtype).removeprefix("torch.")
         raise InputError(f"x and W are too large: their product leaves the range of {dtype}")

@@ -14,7 +14,7 @@ def check_tensor(
     """Raise one clear error naming `name` unless `value` is a finite float tensor of the given sizes.
 
     `sizes` lists the axes in order, by letter; None accepts any length of one or more. Under torch.compile
-    the look at the values is left out, because it would break the graph; with finite=False the caller looks.
+    and the like the values are not looked at, because that would break the graph; with finite=False the caller looks.
     """
     if not isinstance(value, Tensor):
         raise InputError(f"{name} must be a torch.Tensor, not {type(value).__name__}")
@@ -34,10 +34,22 @@ def check_tensor(
         raise InputError(f"{name} is empty: shape {tuple(value.shape)}")
     if (
         finite
-        and not torch.compiler.is_compiling()
+        and not traced()
         and not bool(torch.isfinite(torch.stack(torch.aminmax(value.detach()))).all())
     ):
         raise InputError(f"{name} contains NaN or infinite values")
+
+
+def traced() -> bool:
+    """Whether PyTorch is looking at the operations rather than at the numbers: then no number may be asked for.
+
+    So under torch.compile, torch.export, torch.func's vmap, grad and jvp, and forward-mode derivatives.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+    )
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

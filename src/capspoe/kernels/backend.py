@@ -8,9 +8,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from capspoe.errors import InputError
-from capspoe.validate import check_choice
+from capspoe.validate import check_choice, traced
 
 Backend = Literal["auto", "reference", "kernel"]
 CHOICES = ("auto", "reference", "kernel")
@@ -32,17 +33,22 @@ def use(backend: Backend) -> Iterator[None]:
         _backend.reset(token)
 
 
-def chosen(*tensors: Tensor) -> bool:
-    """Whether the kernels are to compute with these tensors."""
-    if torch.compiler.is_compiling():
+def chosen(*tensors: Tensor | None) -> bool:
+    """Whether the kernels are to compute with these tensors (None stands for one that is not given).
+
+    They see numbers, not derivatives: never where a gradient has to flow, forwards or backwards, nor under
+    torch.compile, torch.export or the transforms of torch.func.
+    """
+    if traced():
         return False
     backend = _backend.get() or os.environ.get("CAPSPOE_BACKEND", "auto")
     check_choice("CAPSPOE_BACKEND", backend, CHOICES)
     if backend == "reference":
         return False
+    given = [t for t in tensors if t is not None]
     able = all(
-        isinstance(t, Tensor) and t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors
-    ) and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+        type(t) in (Tensor, Parameter) and t.device.type == "cpu" and t.dtype == torch.float32 for t in given
+    ) and not (torch.is_grad_enabled() and any(t.requires_grad for t in given))
     if backend == "kernel" and not able:
         raise InputError("the kernels need float32 tensors on the CPU, and no gradient through them")
     return able

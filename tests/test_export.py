@@ -27,7 +27,8 @@ def exported(run):
     folder = run.parent / "exported"
     done = capspoe("export", run, "--out", folder, "--format", "hub", "onnx", "torch")
     assert done.returncode == 0, done.stderr
-    names = "README.md config.json model.safetensors samples.png encoder.onnx generator.onnx encoder.pt2 generator.pt2"
+    names = "README.md config.json model.safetensors samples.png "
+    names += "encoder.onnx generator.onnx encoder.pt2 generator.pt2"
     assert [line.rsplit("/", 1)[1] for line in done.stdout.split()] == names.split()
     assert {path.name for path in folder.iterdir()} == set(names.split())
     return folder
@@ -78,7 +79,9 @@ def test_other_networks_can_be_exported(tmp_path, options):
     from capspoe.export import write_onnx, write_torch
 
     model = CapsulePoE(Config().replace(channels=8, **({"layers": "3x6"} | options)), (9, 12, 3))
-    assert len(write_onnx(model, tmp_path) + write_torch(model, tmp_path)) == 4  # each is compared as it is written
+    assert (
+        len(write_onnx(model, tmp_path) + write_torch(model, tmp_path)) == 4
+    )  # each is compared as it is written
 
 
 def test_an_export_that_differs_is_refused(run):
@@ -117,7 +120,15 @@ def test_the_card(run, exported):
         "specialisation": {"alive": 4, "capsules": 4},
         "instantiation": {},
         "likelihood": dict.fromkeys(
-            ("log_p_lower", "log_p_upper", "log_p_independent", "log_z_lower", "log_z_upper", "log_z_near_data"), 1.0
+            (
+                "log_p_lower",
+                "log_p_upper",
+                "log_p_independent",
+                "log_z_lower",
+                "log_z_upper",
+                "log_z_near_data",
+            ),
+            1.0,
         ),
     }
     (run / "evaluation.json").write_text(json.dumps(evaluation))

@@ -12,14 +12,20 @@ KINDS = [("lower", "cosine"), ("upper", "dot"), ("upper", "cosine"), ("lower", "
 
 
 def capsules(rng, dtype=F64):
-    return torch.randn(2, 5, 3, generator=rng, dtype=dtype), torch.randn(4, 5, 2, 3, generator=rng, dtype=dtype)
+    return torch.randn(2, 5, 3, generator=rng, dtype=dtype), torch.randn(
+        4, 5, 2, 3, generator=rng, dtype=dtype
+    )
 
 
 @pytest.mark.parametrize(("normalize", "agreement"), KINDS)
 def test_gradients_of_route_against_finite_differences(rng, normalize, agreement):
     x, W = (tensor.requires_grad_() for tensor in capsules(rng))
-    assert torch.autograd.gradcheck(lambda x, W: tuple(route(x, W, 3, normalize, agreement)), (x, W), fast_mode=True)
-    assert torch.autograd.gradcheck(lambda x, W: squash(route(x, W, 3, normalize, agreement).z), (x, W), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda x, W: tuple(route(x, W, 3, normalize, agreement)), (x, W), fast_mode=True
+    )
+    assert torch.autograd.gradcheck(
+        lambda x, W: squash(route(x, W, 3, normalize, agreement).z), (x, W), fast_mode=True
+    )
 
 
 @pytest.mark.parametrize(("normalize", "agreement"), KINDS)

@@ -22,7 +22,15 @@ from capspoe.pseudolikelihood import pseudo_likelihood
 from capspoe.sklearn import LEFT_OUT, CapsulePoE
 from tiny import all_visible, some_routing, tiny_layer
 
-SMALL = {"layers": "6x4", "least_steps": 120, "epochs": 2, "batch": 32, "components": 1, "channels": 8, "lr": 0.01}
+SMALL = {
+    "layers": "6x4",
+    "least_steps": 120,
+    "epochs": 2,
+    "batch": 32,
+    "components": 1,
+    "channels": 8,
+    "lr": 0.01,
+}
 DIGITS = load_digits()
 PIXELS, LABELS = DIGITS.images[:400], DIGITS.target[:400]
 
@@ -51,7 +59,11 @@ def test_every_setting_of_a_run_is_a_parameter_with_its_default():
             assert field.name in parameters, f"capspoe.sklearn.CapsulePoE has no parameter {field.name!r}"
             assert parameters[field.name].default == field.default, field.name
     settings = CapsulePoE(l2=0.5, channels=16, sharpness=0.3)._config()
-    assert (settings.training.l2, settings.autoencoder.channels, settings.capsules.sharpness) == (0.5, 16, 0.3)
+    assert (settings.training.l2, settings.autoencoder.channels, settings.capsules.sharpness) == (
+        0.5,
+        16,
+        0.3,
+    )
 
 
 @pytest.mark.parametrize("kind", ["of_features", "of_images"])

@@ -36,7 +36,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, images: Float[Tensor, "n H W C"]) -> tuple[Float[Tensor, "n J"], Float[Tensor, "n J N"]]:
+    def forward(
+        self, images: Float[Tensor, "n H W C"]
+    ) -> tuple[Float[Tensor, "n J"], Float[Tensor, "n J N"]]:
         model = self.model
         z = model.top(model.lift(model.autoencoder.encode(images.permute(0, 3, 1, 2)))).z
         return model.top.on_given_visible(z), model.top.hidden_given_visible(z)
@@ -98,7 +100,11 @@ def write_onnx(model: CapsulePoE, folder: Path) -> list[Path]:
     for name, part in parts_of(model).items():
         with silent_exporter():
             program = torch.onnx.export(
-                program_of(part), input_names=part.inputs, output_names=part.outputs, dynamo=True, verbose=False
+                program_of(part),
+                input_names=part.inputs,
+                output_names=part.outputs,
+                dynamo=True,
+                verbose=False,
             )
         assert program is not None
         proto = program.model_proto
@@ -108,7 +114,9 @@ def write_onnx(model: CapsulePoE, folder: Path) -> list[Path]:
         options.log_severity_level = 3
         session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
-        def run(*inputs: Tensor, session: Any = session, names: tuple[str, ...] = part.inputs) -> list[Tensor]:
+        def run(
+            *inputs: Tensor, session: Any = session, names: tuple[str, ...] = part.inputs
+        ) -> list[Tensor]:
             given = {name: value.numpy() for name, value in zip(names, inputs, strict=True)}
             return [torch.from_numpy(output) for output in session.run(None, given)]
 
@@ -146,12 +154,16 @@ def compare(part: Encoder | Generator, other: Any, path: Path) -> None:
     for count in (1, 5):
         inputs = part.example(count, seed=count)
         ours, theirs = part(*inputs), other(*inputs)
-        ours, theirs = (outputs if isinstance(outputs, (tuple, list)) else (outputs,) for outputs in (ours, theirs))
+        ours, theirs = (
+            outputs if isinstance(outputs, (tuple, list)) else (outputs,) for outputs in (ours, theirs)
+        )
         for name, one, another in zip(part.outputs, ours, theirs, strict=True):
             scale = max(1.0, float(one.abs().max()))
             difference = float((one - another).abs().max()) / scale
             if one.shape != another.shape or not difference <= TOLERANCE:
-                raise CapspoeError(f"{path.name} would differ from the network by {difference:.2g} in {name!r}")
+                raise CapspoeError(
+                    f"{path.name} would differ from the network by {difference:.2g} in {name!r}"
+                )
 
 
 def needed(package: str) -> ModuleType:

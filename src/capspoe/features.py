@@ -1,6 +1,5 @@
 """Capsules straight from a table of features, where there is no image for an autoencoder to look at."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -112,7 +112,9 @@ class Partial:
     def _coded(self, rows: np.ndarray) -> np.ndarray:
         return codes_of(self.model, rows) if self.autoencoder_optimizer else rows
 
-    def _step_of_autoencoder(self, optimizer: torch.optim.Optimizer, pixels: np.ndarray, noise: Noise) -> None:
+    def _step_of_autoencoder(
+        self, optimizer: torch.optim.Optimizer, pixels: np.ndarray, noise: Noise
+    ) -> None:
         network = cast(ConvAutoencoder, self.model.autoencoder)
         optimizer.zero_grad(set_to_none=True)
         network.loss(as_input(pixels, self.model.device), noise).mean().backward()

@@ -1,9 +1,9 @@
 """A trained network in the layout that the Hugging Face Hub expects of a model, to be read back from it.
 
-    README.md            the model card: what it is, its settings, its numbers, a picture
-    config.json          the settings, as in a run folder, and the SHA-256 of the weights
-    model.safetensors    the weights
-    samples.png          the paper's figure 3
+README.md            the model card: what it is, its settings, its numbers, a picture
+config.json          the settings, as in a run folder, and the SHA-256 of the weights
+model.safetensors    the weights
+samples.png          the paper's figure 3
 """
 
 import dataclasses
@@ -21,7 +21,6 @@ from capspoe.errors import RunError
 
 WEIGHTS = "model.safetensors"
 LFS = b"version https://git-lfs"  # what stands in for a large file that git has not fetched
-
 
 
 def write(model: Any, run: Path, folder: Path) -> list[Path]:
@@ -81,8 +80,8 @@ def card(model: Any, run: Path) -> str:
         f"# Capsules trained without labels on {name}",
         "",
         f"{I}x{M} lower and {J}x{N} upper capsules on images of {height}x{width} with {colours} "
-        f"channel{'s' if colours > 1 else ''}, trained by capspoe {__version__} after Hauser 2019, *Training capsules "
-        "as a routing-weighted product of expert neurons* (arXiv 1907.11639).",
+        f"channel{'s' if colours > 1 else ''}, trained by capspoe {__version__} after Hauser 2019, *Training "
+        "capsules as a routing-weighted product of expert neurons* (arXiv 1907.11639).",
         "",
         "![Samples, a column a capsule](samples.png)",
         "",

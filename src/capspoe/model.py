@@ -39,9 +39,7 @@ class CapsulePoE(nn.Module):
     without n, and come out as float32 in [0, 1] of shape (n, H, W, C).
     """
 
-    def __init__(
-        self, config: Config, image: tuple[int, int, int], code: FeatureCode | None = None
-    ) -> None:
+    def __init__(self, config: Config, image: tuple[int, int, int], code: FeatureCode | None = None) -> None:
         """`code` takes the place of the autoencoder where there are features and no images."""
         super().__init__()
         self.config, self.image = config, image

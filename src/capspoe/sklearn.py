@@ -182,7 +182,9 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
     def _config(self) -> Config:
         """The settings of a run, with one of its seeds."""
         names = {
-            f.name for part in (AutoencoderConfig, CapsuleConfig, TrainingConfig) for f in dataclasses.fields(part)
+            f.name
+            for part in (AutoencoderConfig, CapsuleConfig, TrainingConfig)
+            for f in dataclasses.fields(part)
         }
         settings = {name: _plain(getattr(self, name)) for name in names - set(LEFT_OUT)}
         seed = self.random_state
@@ -283,7 +285,9 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         J, N = top.upper
         numbers = check_array(X, dtype=np.float32)
         if numbers.shape[1] != J * N:
-            raise InputError(f"X must have {J * N} columns, {N} for each of {J} capsules, not {numbers.shape[1]}")
+            raise InputError(
+                f"X must have {J * N} columns, {N} for each of {J} capsules, not {numbers.shape[1]}"
+            )
         hidden = numbers.reshape(-1, J, N)
         if top.gate == "none":
             return self._original(self.model_.decode(hidden))
@@ -344,7 +348,9 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
 
 def _with_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in CHANNELS):
-        raise InputError(f"images must have shape (H, W) or (H, W, C) with 1, 3 or 4 channels, not {tuple(shape)}")
+        raise InputError(
+            f"images must have shape (H, W) or (H, W, C) with 1, 3 or 4 channels, not {tuple(shape)}"
+        )
     height, width, channels = (*shape, 1)[:3]
     return int(height), int(width), int(channels)
 

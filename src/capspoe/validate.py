@@ -32,11 +32,7 @@ def check_tensor(
         raise InputError(f"{name} must have shape ({wanted}), not {tuple(value.shape)}")
     if value.numel() == 0:
         raise InputError(f"{name} is empty: shape {tuple(value.shape)}")
-    if (
-        finite
-        and not traced()
-        and not bool(torch.isfinite(torch.stack(torch.aminmax(value.detach()))).all())
-    ):
+    if finite and not traced() and not bool(torch.isfinite(torch.stack(torch.aminmax(value.detach()))).all()):
         raise InputError(f"{name} contains NaN or infinite values")
 
 

@@ -1,0 +1,43 @@
+"""Capsules without PyTorch: train on digits, export, and paint and recognise with onnxruntime alone.
+
+Run: python examples/export_onnx.py [--quick]
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+import capspoe
+from capspoe.export import export
+
+QUICK = {
+    "limit": 200,
+    "channels": 8,
+    "layers": "4x6",
+    "epochs": 1,
+    "autoencoder_epochs": 1,
+    "least_steps": 30,
+}
+
+with tempfile.TemporaryDirectory() as name:
+    run, folder = Path(name) / "run", Path(name) / "exported"
+    model = capspoe.train("digits", run, quiet=True, **(QUICK if "--quick" in sys.argv else {}))
+    for path in export(model, run, folder, ("hub", "onnx", "torch")):
+        print(f"{path.name:20} {path.stat().st_size / 1e6:.2f} MB")
+    encoder, generator = (
+        onnxruntime.InferenceSession(folder / f"{n}.onnx") for n in ("encoder", "generator")
+    )
+
+J, N = model.top.upper
+capsule = np.arange(J)
+white = np.random.default_rng(0).standard_normal((J, N), dtype=np.float32)
+(images,) = generator.run(None, {"capsule": capsule, "white": white})
+on, hidden = encoder.run(None, {"images": images})
+print(
+    f"painted {images.shape}, recognised {(on.argmax(1) == capsule).mean():.0%} of the capsules they were painted by"
+)
+difference = np.abs(on - model.encode(images).on).max()
+print(f"largest difference from PyTorch: {difference:.1e}")

@@ -21,6 +21,7 @@ from capspoe.stages import (
     as_input,
     autoencoder_optimizer,
     capsule_optimizer,
+    enough_to_tell,
     fit_prior,
     gate_temperature,
     mean_input,
@@ -75,14 +76,17 @@ def codes_of(model: CapsulePoE, pixels: NDArray[np.uint8]) -> np.ndarray:
 class Partial:
     """Training bit by bit: one pass over each bit, with learning rates that do not fall.
 
-    The gate's temperature falls over the first `anneal` of `least_steps` steps, however these are divided. The
-    prior is fitted to the latest codes, by one Gaussian a capsule.
+    The gate finds its own groups: its temperature falls over the first `anneal` of `least_steps` steps, however these
+    are divided. The prior is fitted to the latest codes, by one Gaussian a capsule.
     """
 
     def __init__(self, model: CapsulePoE, trained: bool = False) -> None:
         """A network that is `trained` is carried on with: nothing of it is set to its start."""
         self.model, self.step = model, model.config.training.least_steps if trained else 0
         self.started = trained
+        self.share = (
+            model.prior.use.clone() if trained else None
+        )  # of the images, which the gate's bias keeps to
         self.codes = np.empty((0, *model.autoencoder.capsules), np.float16)
         self.optimizers = [capsule_optimizer(model, layer) for layer in model.stack]
         for optimizer in self.optimizers[:-1]:  # the layers below are binary, as in stages.train_capsules
@@ -134,6 +138,6 @@ class Partial:
             parameter.grad = -gain * ascent if parameter.requires_grad else None
         self.optimizers[depth].step()
         if layer.gate == "winner":
-            layer.balance(info.use, t.balance)
+            layer.balance(info.use, t.balance, self.share)
         values = {"weight_norm": layer.w_JNMI.norm().item(), "use": info.use.tolist()}
-        watch(layer, values, self.step + 1, len(codes))
+        watch(layer, values, self.step + 1, enough_to_tell(layer, len(codes)))

@@ -67,13 +67,14 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         iterations: int = 3,
         normalize: Literal["lower", "upper"] = "lower",
         agreement: Literal["cosine", "dot"] = "cosine",
-        sharpness: float = 1.0,
+        sharpness: float = 0.3,
         gate: Literal["winner", "none"] = "winner",
         neurons: Literal["gaussian", "binary"] = "gaussian",
         bias: bool = True,
         centred: bool = True,
         prior: Literal["fitted", "standard"] = "fitted",
         components: int = 8,
+        spread: float = 1.3,
         contrast: float | None = None,
         channels: int = 32,
         dropout: float = 0.1,
@@ -89,6 +90,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         momentum: float = 0.9,
         l2: float = 1e-5,
         cd: int = 1,
+        neighbours: int = 5,
         temperature: float = 30.0,
         anneal: float = 0.7,
         balance: float = 0.3,
@@ -108,6 +110,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         self.centred = centred
         self.prior = prior
         self.components = components
+        self.spread = spread
         self.contrast = contrast
         self.channels = channels
         self.dropout = dropout
@@ -123,6 +126,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         self.momentum = momentum
         self.l2 = l2
         self.cd = cd
+        self.neighbours = neighbours
         self.temperature = temperature
         self.anneal = anneal
         self.balance = balance

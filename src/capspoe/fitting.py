@@ -3,7 +3,6 @@
 import math
 import tempfile
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -119,7 +118,7 @@ class Partial:
     def _step_of_autoencoder(
         self, optimizer: torch.optim.Optimizer, pixels: np.ndarray, noise: Noise
     ) -> None:
-        network = cast(ConvAutoencoder, self.model.autoencoder)
+        network = self.model.autoencoder
         optimizer.zero_grad(set_to_none=True)
         network.loss(as_input(pixels, self.model.device), noise).mean().backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

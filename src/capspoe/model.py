@@ -44,7 +44,7 @@ class CapsulePoE(nn.Module):
         super().__init__()
         self.config, self.image = config, image
         seed = config.training.seed
-        self.autoencoder: ConvAutoencoder | FeatureCode = code or ConvAutoencoder(
+        self.autoencoder = cast(ConvAutoencoder, code) or ConvAutoencoder(
             image,
             config.autoencoder.channels,
             config.autoencoder.dropout,

@@ -43,10 +43,9 @@ def _evidence_at(
         square = w_JNMI.square().sum(1) * r_BJ1I.square()
         evidence = layer.evidence(z_BJN)[:, :, None, None] + along * change + square * change.square() / 2
     else:
-        evidence = sum(
-            F.softplus(z_BJN[:, :, n, None, None] + w_JNMI[:, n] * r_BJ1I * change)
-            for n in range(layer.upper[1])
-        )
+        evidence = z_BJN.new_zeros(())
+        for n in range(layer.upper[1]):
+            evidence = evidence + F.softplus(z_BJN[:, :, n, None, None] + w_JNMI[:, n] * r_BJ1I * change)
     if layer.gate == "none":
         return evidence.sum(1)
     return torch.logsumexp(evidence + layer.d[:, None, None], 1)

@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from capspoe import fitting
 from capspoe.config import AutoencoderConfig, CapsuleConfig, Config, TrainingConfig, check
 from capspoe.errors import InputError
 from capspoe.features import FeatureCode
-from capspoe.fitting import Partial, fit
 from capspoe.model import CHUNK
 from capspoe.model import CapsulePoE as Network
 from capspoe.pseudolikelihood import pseudo_likelihood
@@ -139,7 +139,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         """Train both stages on X, from the start; y is ignored."""
         rows = self._start(X)
         with self._threads():
-            fit(self.model_, rows)
+            fitting.fit(self.model_, rows)
         self.model_.eval()
         return self
 
@@ -150,10 +150,10 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         """
         if hasattr(self, "model_"):
             rows = self._prepared(X)
-            partial = getattr(self, "_partial", None) or Partial(self.model_, trained=True)
+            partial = getattr(self, "_partial", None) or fitting.Partial(self.model_, trained=True)
         else:
             rows = self._start(X)
-            partial = Partial(self.model_)
+            partial = fitting.Partial(self.model_)
         with self._threads():
             partial.fit(rows)
         self._partial = partial

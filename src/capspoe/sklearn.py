@@ -58,6 +58,10 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
     n_features_in_ : pixels or features in a row
     """
 
+    model_: Network
+    image_shape_: tuple[int, int, int] | None
+    range_: tuple[Any, Any]
+
     def __init__(
         self,
         image_shape: tuple[int, ...] | None = None,

@@ -54,13 +54,13 @@ class Generator(nn.Module):
 
     def __init__(self, model: CapsulePoE) -> None:
         super().__init__()
-        self.model, self.contrast = model, model.contrast
+        self.model = model
 
     def forward(self, capsule: Int[Tensor, " n"], white: Float[Tensor, "n N"]) -> Float[Tensor, "n H W C"]:
         model = self.model
         h_BN = model.top.hidden_given_visible(model.prior.from_white(capsule, white))
         on_BJ = F.one_hot(capsule, model.top.upper[0]).to(h_BN)
-        images = model.paint(on_BJ[:, :, None] * h_BN[:, None], None, self.contrast)
+        images = model.paint(on_BJ[:, :, None] * h_BN[:, None], None)
         return images.permute(0, 2, 3, 1).contiguous()
 
     def example(self, count: int, seed: int = 0) -> tuple[Tensor, ...]:

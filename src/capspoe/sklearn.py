@@ -79,7 +79,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         prior: Literal["fitted", "standard"] = "fitted",
         components: int = 8,
         spread: float = 1.3,
-        contrast: float | None = None,
+        contrast: float = 3.0,
         channels: int = 32,
         dropout: float = 0.1,
         code_noise: float = 1.0,

@@ -24,7 +24,7 @@ from tiny import all_visible, some_routing, tiny_layer
 
 SMALL = {
     "layers": "6x4",
-    "least_steps": 120,
+    "least_steps": 400,
     "epochs": 2,
     "batch": 32,
     "components": 1,

@@ -60,11 +60,12 @@ def train(
             if resume or (folder / "config.json").exists():
                 config = settings_to_resume(folder, config, resume)
             source = open_images(config, given)
+            model = CapsulePoE(config, image_shape(config, source))  # refuses what does not fit
             if distributed.first():
                 with checkpoint.writing(folder):
                     folder.mkdir(parents=True, exist_ok=True)
                 held.enter_context(checkpoint.locked(folder))
-        return _train_locked(folder, config, source, quiet)
+        return _train_locked(folder, model, source, quiet)
 
 
 def command(config: Config, folder: Path, resume: bool) -> None:
@@ -114,13 +115,19 @@ def settings_to_resume(folder: Path, wanted: Config, resume: bool) -> Config:
     return stored.replace(**free)
 
 
-def _train_locked(folder: Path, config: Config, source: data.Source, quiet: bool) -> CapsulePoE:
+def image_shape(config: Config, source: data.Source) -> tuple[int, int, int]:
+    """What the network sees of an image: height, width and colours after the crop."""
     height, width, colours = source.shape
     crop = config.data.crop
-    image = (min(crop or height, height), min(crop or width, width), colours)
+    if crop is not None and crop > max(height, width):
+        raise InputError(f"a crop of {crop} is larger than the images, which are {height}x{width}")
+    return min(crop or height, height), min(crop or width, width), colours
+
+
+def _train_locked(folder: Path, model: CapsulePoE, source: data.Source, quiet: bool) -> CapsulePoE:
+    config = model.config
     if distributed.first():
-        prepare_folder(folder, config, image, len(source))
-    model = CapsulePoE(config, image)
+        prepare_folder(folder, config, model.image, len(source))
     saved = distributed.of_first(lambda: checkpoint.newest(folder) if checkpoint.numbered(folder) else None)
     state, optimizer = State("autoencoder", 0), {}
     if saved:

@@ -113,12 +113,51 @@ def test_a_config_that_cannot_be_read_is_refused(tmp_path, content, message):
         ("training", "epochs", 1e99),
     ],
 )
-def test_every_setting_is_checked(folder, part, name, value):
-    stored = json.loads((folder / "config.json").read_text())
+def test_every_setting_is_checked(tmp_path, part, name, value):
+    checkpoint.create(tmp_path, preset("paper", "cifar10"), (28, 28, 3))
+    stored = json.loads((tmp_path / "config.json").read_text())
     stored[part][name] = value
-    (folder / "config.json").write_text(json.dumps(stored))
+    del stored["sha256"]
+    (tmp_path / "config.json").write_text(json.dumps(stored))
     with pytest.raises(RunError, match=name):
-        checkpoint.open_run(folder)
+        checkpoint.open_run(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied", "truncated", "flipped"])
+@pytest.mark.parametrize("seed", range(10))
+def test_damaged_settings_are_named_and_taken_from_the_newest_checkpoint(folder, how, seed):
+    damage(folder / "config.json", how, random.Random(seed))
+    run = checkpoint.open_run(folder)
+    assert run[:2] == (preset("paper", "cifar10"), (28, 28, 3))
+    try:
+        harmless = json.loads((folder / "config.json").read_text()) == checkpoint_settings(folder)
+    except (OSError, ValueError):
+        harmless = False
+    assert harmless or "config.json" in run.damaged
+
+
+def checkpoint_settings(folder):
+    """What config.json said, as the newest checkpoint has it."""
+    copy = checkpoint._settings_in_checkpoints(folder)
+    return {**copy, "sha256": checkpoint._checksum(copy)}
+
+
+def test_without_a_checkpoint_damaged_settings_are_refused(tmp_path):
+    checkpoint.create(tmp_path, Config(), (28, 28, 1))
+    text = (tmp_path / "config.json").read_text()
+    assert '"epochs": 10' in text
+    (tmp_path / "config.json").write_text(text.replace('"epochs": 10', '"epochs": 11'))
+    with pytest.raises(RunError, match=r"the checksum of .*config.json differs"):
+        checkpoint.open_run(tmp_path)
+
+
+def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(folder):
+    damage(folder / "checkpoints" / "00000003" / "model.safetensors", "flipped", random.Random(0))
+    checkpoint.drop_damaged(folder)
+    checkpoint.save(folder, State("autoencoder", 3), WEIGHTS, MEMORY)
+    for path in checkpoint.numbered(folder):
+        checkpoint.read(path)
+    assert len(checkpoint.numbered(folder)) == 2
 
 
 def test_a_folder_without_a_run(tmp_path):
@@ -174,5 +213,4 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(folder, monkeypatch):
         checkpoint.save(folder, State("autoencoder", 4), WEIGHTS, MEMORY)
     monkeypatch.undo()
     assert checkpoint.newest(folder).weights["n"] == 3
-    checkpoint.clean(folder)
     assert not list((folder / "checkpoints").glob(".*"))

@@ -5,7 +5,8 @@
     RUN/checkpoints/N/      model.safetensors, optimizer.safetensors, state.json with their SHA-256
 
 A checkpoint is written beside the others under a temporary name and renamed into place, so a kill at any
-moment leaves either the old newest one or the new one, never half of it. Nothing in a run folder is pickled.
+moment leaves either the old newest one or the new one, never half of it. Each one also keeps the settings, so
+that a lost config.json is not a lost run. Nothing in a run folder is pickled.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from capspoe import __version__
 from capspoe.config import Config, from_dict
+from capspoe.durable import gone_unless_finished, sync_folder, write_atomically, write_synced, writing
 from capspoe.errors import RunError
 
 FORMAT = 1  # raised when an older capspoe could misread the folder
@@ -34,6 +37,7 @@ KEPT = 2  # checkpoints that stay, so that one damaged file does not lose the ru
 class Run(NamedTuple):
     config: Config
     image: tuple[int, int, int]
+    damaged: str | None = None  # what is wrong with config.json, when the settings come from a checkpoint
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class State:
     seconds: float = 0.0  # spent so far
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, Any] = field(default_factory=dict)  # sums since its last line
+    metrics_sha256: str = ""  # of so many bytes of it
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the run's other files
 
 
 class Saved(NamedTuple):
@@ -68,35 +74,79 @@ def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
 
 def settings(config: Config, image: tuple[int, int, int]) -> dict[str, Any]:
     """What config.json holds."""
-    return {"format": FORMAT, "capspoe": __version__, "image": list(image), **dataclasses.asdict(config)}
+    content = {"format": FORMAT, "capspoe": __version__, "image": list(image), **dataclasses.asdict(config)}
+    return {**content, "sha256": _checksum(content)}
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is a run in the folder, be it damaged."""
+    return (folder / "config.json").exists() or bool(numbered(folder))
 
 
 def open_run(folder: Path) -> Run:
-    """The settings of a run folder."""
+    """The settings of a run folder; those of its newest checkpoint when config.json is lost or damaged."""
+    path = folder / "config.json"
+    try:
+        return _run_of(_stored_settings(folder), path)
+    except RunError as error:
+        copy = _settings_in_checkpoints(folder)
+        if copy is None:
+            raise
+        return _run_of(copy, path)._replace(damaged=str(error))
+
+
+def _stored_settings(folder: Path) -> dict[str, Any]:
+    """What config.json says, once it is known to be what was written."""
     path = folder / "config.json"
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        if numbered(folder):
+            raise damaged(f"{path} is missing") from None
         raise RunError(f"{folder} is not a run folder: it has no config.json; train one first") from None
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise damaged(f"{path} is not valid JSON") from error
-    version = stored.get("format") if isinstance(stored, dict) else None
+    if not isinstance(stored, dict):
+        raise damaged(f"{path} does not say its format")
+    expected = stored.pop("sha256", None)
+    if expected is not None and expected != _checksum(stored):
+        raise damaged(f"the checksum of {path} differs")
+    return stored
+
+
+def _settings_in_checkpoints(folder: Path) -> dict[str, Any] | None:
+    for path in reversed(numbered(folder)):
+        with contextlib.suppress(RunError):
+            settings = _described(path).get("settings")
+            if isinstance(settings, dict):
+                return settings
+    return None
+
+
+def _run_of(stored: dict[str, Any], path: Path) -> Run:
+    version, image = stored.get("format"), stored.get("image")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise damaged(f"{path} does not say its format")
     if version > FORMAT:
         raise RunError(
-            f"{folder} was made by a newer capspoe (format {version}, this one reads {FORMAT}); upgrade"
+            f"{path.parent} was made by a newer capspoe (format {version}, this one reads {FORMAT}); upgrade"
         )
-    image = stored.get("image")
     if not (
         isinstance(image, list)
         and len(image) == 3
         and all(isinstance(side, int) and 1 <= side <= 10**5 for side in image)
     ):
         raise damaged(f"{path} does not say the image shape")
-    return Run(from_dict(stored, str(path)), (image[0], image[1], image[2]))
+    config = from_dict(stored, str(path))
+    if unknown := set(stored) - {"format", "capspoe", "image"} - set(dataclasses.asdict(config)):
+        raise damaged(f"{path} has unknown entries ({', '.join(sorted(unknown))[:60]})")
+    return Run(config, (image[0], image[1], image[2]))
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> Path:
@@ -104,7 +154,8 @@ def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict
     home = folder / "checkpoints"
     number = max((int(path.name) for path in numbered(folder)), default=0) + 1
     temporary, final = home / f".writing-{number:08d}", home / f"{number:08d}"
-    with writing(folder):
+    settings = _settings_to_keep(folder)
+    with writing(folder), gone_unless_finished(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         hashes = {}
@@ -112,7 +163,7 @@ def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict
             data = safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in tensors.items()})
             write_synced(temporary / f"{name}.safetensors", data)
             hashes[name] = hashlib.sha256(data).hexdigest()
-        content = json.dumps({**dataclasses.asdict(state), "sha256": hashes})
+        content = json.dumps({**dataclasses.asdict(state), "sha256": hashes, "settings": settings})
         envelope = {"state": content, "sha256": hashlib.sha256(content.encode()).hexdigest()}
         write_synced(temporary / "state.json", json.dumps(envelope).encode())
         sync_folder(temporary)
@@ -123,11 +174,23 @@ def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict
     return final
 
 
+def _settings_to_keep(folder: Path) -> dict[str, Any] | None:
+    try:
+        return _stored_settings(folder)
+    except RunError:
+        return _settings_in_checkpoints(folder)
+
+
 def numbered(folder: Path) -> list[Path]:
     """The checkpoints, oldest first."""
     home = folder / "checkpoints"
-    found = [path for path in home.iterdir() if path.name.isdigit()] if home.is_dir() else []
-    return sorted(found, key=lambda path: int(path.name))
+    try:
+        names = [name for name in os.listdir(home) if name.isascii() and name.isdigit()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RunError(f"{home} cannot be read: {error.strerror}") from error
+    return [home / name for name in sorted(names, key=int)]
 
 
 def newest(folder: Path) -> Saved:
@@ -139,21 +202,36 @@ def newest(folder: Path) -> Saved:
         except RunError as error:
             problems.append(str(error))
     if problems:
-        raise damaged(f"no checkpoint is whole ({'; '.join(problems)}); train it again")
+        raise damaged(
+            f"no checkpoint is whole ({'; '.join(problems)}); what it had learned is lost: "
+            f"remove {folder} and train it again"
+        )
     raise RunError(f"{folder} has no checkpoint yet; train it, or wait for the first one")
 
 
-def read(path: Path) -> Saved:
-    """One checkpoint, its checksums verified."""
+def _described(path: Path) -> dict[str, Any]:
+    """What a checkpoint's state.json says, its checksum verified."""
     try:
         envelope = json.loads((path / "state.json").read_text(encoding="utf-8"))
         content = envelope["state"]
         if hashlib.sha256(content.encode()).hexdigest() != envelope["sha256"]:
             raise ValueError("checksum")
         stored = json.loads(content)
-        hashes = stored.pop("sha256")
-        state = State(**stored)
+        if not isinstance(stored, dict):
+            raise ValueError("not an object")
+        return stored
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunError(f"{path / 'state.json'} is missing or damaged") from error
+
+
+def read(path: Path) -> Saved:
+    """One checkpoint, its checksums verified."""
+    stored = _described(path)
+    try:
+        stored.pop("settings", None)
+        hashes = dict(stored.pop("sha256"))
+        state = checked_state(State(**stored))
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path / 'state.json'} is missing or damaged") from error
     tensors = {}
     for name in ("model", "optimizer"):
@@ -171,10 +249,53 @@ def read(path: Path) -> Saved:
     return Saved(state, tensors["model"], tensors["optimizer"], [])
 
 
+def checked_state(state: State) -> State:
+    """A checksum tells damage, not intent: what does not fit is refused here, before anything relies on it."""
+    plain = (
+        isinstance(state.stage, str)
+        and re.fullmatch(r"autoencoder|capsules-[0-9]{1,4}|prior|done", state.stage)
+        and isinstance(state.step, int)
+        and isinstance(state.metrics_bytes, int)
+        and isinstance(state.seconds, (int, float))
+        and isinstance(state.metrics_sha256, str)
+        and isinstance(state.window, dict)
+        and isinstance(state.files, dict)
+    )
+    if not plain or not (0 <= state.step < 2**60 and 0 <= state.metrics_bytes < 2**60 and state.seconds >= 0):
+        raise ValueError("state")
+    return state
+
+
 def clean(folder: Path) -> None:
     """Remove what a killed writer left behind."""
-    for path in (*folder.glob(".*.writing"), *(folder / "checkpoints").glob(".writing-*")):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with writing(folder):
+        for path in (*folder.glob(".*.writing"), *(folder / "checkpoints").glob(".writing-*")):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def drop_damaged(folder: Path) -> None:
+    """Remove the checkpoints newer than the newest whole one, so that they do not take the place of whole ones."""
+    for path in reversed(numbered(folder)):
+        try:
+            read(path)
+            return
+        except RunError:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def hashes_of(folder: Path, *names: str) -> dict[str, str]:
+    """SHA-256 of files of the run, for those that are there."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError), (folder / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def changed_files(folder: Path, state: State) -> list[str]:
+    """The files of the run, other than its checkpoints, that are not what they were when it was saved."""
+    now = hashes_of(folder, *state.files)
+    return [name for name, expected in state.files.items() if now.get(name) != expected]
 
 
 @contextlib.contextmanager
@@ -197,44 +318,3 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-@contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn a failing disk into one clear line."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunError(f"cannot write to {folder}: {reason}; what was saved before is whole") from error
-    except safetensors.SafetensorError as error:
-        raise RunError(f"cannot write to {folder}: {error}; what was saved before is whole") from error
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file is the old one or the new one, whatever happens in between."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        write_synced(temporary, data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """A rename is on disk only when its folder is."""
-    if os.name == "posix":
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

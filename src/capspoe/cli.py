@@ -2,10 +2,11 @@
 
 import os
 import sys
+import warnings
 from importlib import import_module
 
 from capspoe import __version__
-from capspoe.errors import CapspoeError
+from capspoe.errors import CapspoeError, CapspoeWarning
 
 SUMMARY = """capspoe: capsule networks trained without labels
 
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     process = int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
     if process and argv[0] not in SHARED:
         return
+    warnings.showwarning = tell
     try:
         getattr(import_module(f"capspoe.commands.{COMMANDS[argv[0]]}"), argv[0])(argv[1:])
         sys.stdout.flush()
@@ -79,6 +81,14 @@ def main(arguments: list[str] | None = None) -> None:
         if not (interrupted and process):
             print(f"capspoe: {explain(error)}", file=sys.stderr)
         sys.exit(130 if interrupted else 1)
+
+
+def tell(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    """A warning of our own is one line for a person; those of libraries are for --debug."""
+    if issubclass(category, CapspoeWarning):
+        print(f"capspoe: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    elif "--debug" in sys.argv:
+        print(f"{category.__name__}: {message}", file=sys.stderr)
 
 
 def explain(error: Exception) -> str:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from capspoe import distributed
-from capspoe.checkpoint import write_atomically, writing
+from capspoe.durable import remove_files, write_atomically, writing
 from capspoe.errors import RunError
 from capspoe.journal import Journal
 
@@ -83,7 +83,7 @@ def start_file(folder: Path, shape: tuple[int, int, int]) -> dict[int, str]:
         there = np.load(path, mmap_mode="r", allow_pickle=False)
         if described["shape"] == list(shape) and there.shape == shape and there.dtype == np.float16:
             return {int(block): str(value) for block, value in described["sha256"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except Exception:  # a damaged header is wrong in a dozen ways, and all mean: compute them again
         pass
     with writing(folder):
         remove(folder)
@@ -134,8 +134,7 @@ def fill(
 
 
 def remove(folder: Path) -> None:
-    for name in ("codes.npy", "codes.json"):
-        (folder / name).unlink(missing_ok=True)
+    remove_files(folder, "codes.json", "codes.npy")
 
 
 def code_batch(codes: np.ndarray, index: np.ndarray, device: torch.device) -> Float[Tensor, "B I M"]:

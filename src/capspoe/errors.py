@@ -23,3 +23,11 @@ class DivergedError(CapspoeError):
 
 class PeerError(CapspoeError):
     """A process that stops because another one of the same run did."""
+
+
+class CapspoeWarning(UserWarning):
+    """Something that a person should know although the work goes on; the command line prints it as one line."""
+
+
+class DamageWarning(CapspoeWarning):
+    """A file of a run that is not what was written; what replaces it is said."""

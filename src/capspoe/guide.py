@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from capspoe import distributed
-from capspoe.checkpoint import write_atomically, writing
+from capspoe.durable import remove_files, write_atomically, writing
 from capspoe.journal import Journal
 from capspoe.model import CapsulePoE
 from capspoe.neighbours import neighbour_groups
@@ -74,5 +74,4 @@ def read(folder: Path, count: int, capsules: int) -> np.ndarray | None:
 
 
 def remove(folder: Path) -> None:
-    for name in ("groups.npy", "groups.json"):
-        (folder / name).unlink(missing_ok=True)
+    remove_files(folder, "groups.json", "groups.npy")

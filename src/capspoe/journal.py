@@ -1,5 +1,6 @@
 """What a training run says while it goes on: metrics.jsonl, the progress line, and when to save or stop."""
 
+import hashlib
 import json
 import math
 import os
@@ -7,10 +8,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 from rich.console import Console
 from rich.progress import (
@@ -24,10 +25,13 @@ from rich.progress import (
 from torch import Tensor
 
 from capspoe import checkpoint, distributed
-from capspoe.checkpoint import State
+from capspoe.checkpoint import State, hashes_of
+from capspoe.durable import write_atomically, writing
 from capspoe.errors import CapspoeError, DivergedError
 
 WINDOW = 50  # steps that make a line of metrics.jsonl
+FIXED_FILES = ("environment.json",)  # whose checksums a checkpoint keeps
+FINAL_FILES = (*FIXED_FILES, "samples.png")  # and the last one
 PLAIN_SECONDS = 10  # between lines when the output is not a terminal
 
 
@@ -78,11 +82,28 @@ class Journal:
         self.saved_at = self.window_began = self.said_at = time.monotonic()
         self.stop_requested = self.stopping = False
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
-        record = folder / "metrics.jsonl" if distributed.first() else Path(os.devnull)
-        self.metrics = record.open("a+b")
-        if distributed.first():
-            self.metrics.truncate(state.metrics_bytes)  # lines written after the checkpoint are written again
         self.progress: Progress | None = None
+        with writing(folder):
+            self.metrics, self.digest = self._resumed_metrics(state)
+
+    def _resumed_metrics(self, state: State) -> tuple[BinaryIO, Any]:
+        """metrics.jsonl as it was at the checkpoint; lines written after it are written again."""
+        if not distributed.first():
+            return open(os.devnull, "r+b"), hashlib.sha256()  # noqa: SIM115 (closed by `close`)
+        path = self.folder / "metrics.jsonl"
+        path.touch()
+        kept = path.read_bytes()[: state.metrics_bytes]
+        if state.metrics_sha256 and hashlib.sha256(kept).hexdigest() != state.metrics_sha256:
+            kept = whole_lines(kept)
+            self.say(
+                f"warning: {path} is damaged; the {kept.count(10)} lines that can be read are kept, "
+                "the rest of the curves is lost; the training itself is not touched by it"
+            )
+            write_atomically(path, kept)
+        file = path.open("r+b")
+        file.truncate(len(kept))
+        file.seek(len(kept))
+        return file, hashlib.sha256(kept)
 
     @property
     def seconds(self) -> float:
@@ -137,8 +158,11 @@ class Journal:
         means = self.window.means()
         rate = self.window.images / max(now - self.window_began, 1e-9)
         line = {"stage": self.name, "step": step, **means, "images_per_second": round(rate, 1)}
-        self.metrics.write((json.dumps(line) + "\n").encode())
-        self.metrics.flush()
+        text = (json.dumps(line) + "\n").encode()
+        with writing(self.folder):
+            self.metrics.write(text)
+            self.metrics.flush()
+        self.digest.update(text)
         for listener in self.listeners:
             listener(line)
         numbers = "  ".join(f"{name.replace('_', ' ')} {means[name]:.4f}" for name in show)
@@ -152,7 +176,15 @@ class Journal:
 
     def state(self, stage: str, step: int) -> State:
         """What a checkpoint has to remember of the journal."""
-        return State(stage, step, round(self.seconds, 3), self.metrics.tell(), self.window.stored())
+        return State(
+            stage,
+            step,
+            round(self.seconds, 3),
+            self.metrics.tell(),
+            self.window.stored(),
+            self.digest.hexdigest(),
+            hashes_of(self.folder, *(FINAL_FILES if stage == "done" else FIXED_FILES)),
+        )
 
     def save_due(self) -> bool:
         """Whether all save now: some process was asked to stop, or by the clock of the first it is time."""
@@ -181,7 +213,9 @@ class Journal:
             if self.stop_requested:
                 sys.exit(128 + number)
             self.stop_requested = True
-            self.say("stopping after this step; press Ctrl-C again to stop at once")
+            if not self.quiet:  # past Python's own buffers, which may be in use at this very moment
+                with suppress(OSError):
+                    os.write(2, b"\nstopping after this step; press Ctrl-C again to stop at once\n")
 
         previous = {}
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -196,4 +230,15 @@ class Journal:
                 signal.signal(number, handler)
 
     def close(self) -> None:
-        self.metrics.close()
+        with suppress(OSError):  # a full disk, which was reported when the line was written
+            self.metrics.close()
+
+
+def whole_lines(raw: bytes) -> bytes:
+    """The lines that are JSON objects."""
+    kept = []
+    for line in raw.split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            if isinstance(json.loads(line), dict):
+                kept.append(line + b"\n")
+    return b"".join(kept)

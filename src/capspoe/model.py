@@ -1,5 +1,6 @@
 """CapsulePoE: an autoencoder, the capsule layers on its code, and the prior of the top one."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -14,7 +15,7 @@ from capspoe.autoencoder import ConvAutoencoder
 from capspoe.capsules import CapsuleLayer
 from capspoe.config import Config, parse_layers
 from capspoe.contrastive import switched_on
-from capspoe.errors import InputError
+from capspoe.errors import DamageWarning, InputError
 from capspoe.features import FeatureCode
 from capspoe.prior import CapsulePrior
 from capspoe.validate import check_count
@@ -243,10 +244,21 @@ class CapsulePoE(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path) -> "CapsulePoE":
-        """Read a run folder, its newest checkpoint that is whole, or a folder that `capspoe export` wrote."""
+        """Read a run folder, or one that `capspoe export` wrote.
+
+        Of a run it is the newest checkpoint that is whole, with a warning when it is not the newest.
+        """
         run = checkpoint.open_run(Path(folder))
-        exported = not checkpoint.numbered(Path(folder)) and (Path(folder) / hub.WEIGHTS).exists()
-        weights = hub.read(Path(folder)) if exported else checkpoint.newest(Path(folder)).weights
+        problems = [run.damaged] if run.damaged else []
+        if not checkpoint.numbered(Path(folder)) and (Path(folder) / hub.WEIGHTS).exists():
+            weights = hub.read(Path(folder))
+        else:
+            saved = checkpoint.newest(Path(folder))
+            weights, problems = saved.weights, [*problems, *saved.damaged]
+        for problem in problems:
+            warnings.warn(
+                f"{problem}; what the checkpoint before it says is used", DamageWarning, stacklevel=2
+            )
         model = cls(run.config, run.image)
         model.load_weights(weights)
         return model.eval()
@@ -255,6 +267,10 @@ class CapsulePoE(nn.Module):
         own = self.state_dict()
         if set(own) != set(weights) or any(own[k].shape != weights[k].shape for k in own):
             raise checkpoint.damaged("the weights do not fit the settings in config.json")
+        if any(own[k].dtype != weights[k].dtype for k in own):
+            raise checkpoint.damaged("the weights are of another type than the settings in config.json say")
+        if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
+            raise checkpoint.damaged("the weights contain NaN or infinite values")
         self.load_state_dict(weights)
 
 

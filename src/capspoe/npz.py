@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capspoe.checkpoint import writing
+from capspoe.durable import writing
 
 
 @contextlib.contextmanager

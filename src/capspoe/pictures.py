@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from capspoe.checkpoint import write_atomically
+from capspoe.durable import write_atomically, writing
 
 
 def tile(images: np.ndarray, gap: int = 2, scale: int = 1, background: float = 1.0) -> np.ndarray:
@@ -25,9 +25,10 @@ def tile(images: np.ndarray, gap: int = 2, scale: int = 1, background: float = 1
 
 def write_picture(picture: np.ndarray, path: Path) -> None:
     """Write a picture (height, width, C) as PNG; the folder is made if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture).save(
         buffer, "PNG", optimize=True
     )
-    write_atomically(path, buffer.getvalue())
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, buffer.getvalue())

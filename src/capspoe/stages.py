@@ -297,7 +297,11 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     if not tensors:
         return
     state: dict[int, dict[str, Tensor]] = {}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for name, value in tensors.items():
-        number, key = name.split(".", 1)
+        number, _, key = name.partition(".")
+        owner = parameters[int(number)] if number.isdecimal() and int(number) < len(parameters) else None
+        if owner is None or (value.shape not in (owner.shape, ()) or not bool(torch.isfinite(value).all())):
+            raise checkpoint.damaged(f"the optimiser's memory {name[:40]!r} does not fit the settings")
         state.setdefault(int(number), {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from capspoe import __version__, checkpoint, codes, data, distributed, guide
+from capspoe import __version__, checkpoint, codes, data, distributed, guide, mending
 from capspoe.checkpoint import State
 from capspoe.config import Config, check
 from capspoe.config import preset as settings_of_preset
@@ -57,7 +56,7 @@ def train(
         torch.set_num_threads(config.training.threads)
     with distributed.joined(), contextlib.ExitStack() as held:
         with distributed.together():
-            if resume or (folder / "config.json").exists():
+            if resume or checkpoint.exists(folder):
                 config = settings_to_resume(folder, config, resume)
             source = open_images(config, given)
             model = CapsulePoE(config, image_shape(config, source))  # refuses what does not fit
@@ -97,6 +96,10 @@ def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
 def settings_to_resume(folder: Path, wanted: Config, resume: bool) -> Config:
     """The stored settings of a run that is to be carried on; refuse to mix two different runs."""
     stored = checkpoint.open_run(folder).config
+    named = stored.data.data in {GIVEN, *(entry.name for entry in data.catalog())}
+    moved = not named and not Path(stored.data.data).expanduser().exists()
+    if resume and moved:  # a run copied to where its images have another path; they are compared later on
+        stored = stored.replace(data=wanted.data.data)
     free = {name: getattr(wanted.training, name) for name in FREE_TO_CHANGE}
     if resume:
         return stored.replace(**free)
@@ -126,17 +129,22 @@ def image_shape(config: Config, source: data.Source) -> tuple[int, int, int]:
 
 def _train_locked(folder: Path, model: CapsulePoE, source: data.Source, quiet: bool) -> CapsulePoE:
     config = model.config
-    if distributed.first():
-        prepare_folder(folder, config, model.image, len(source))
+    with distributed.together():
+        environment = prepare_folder(folder, config, model.image, source) if distributed.first() else {}
     saved = distributed.of_first(lambda: checkpoint.newest(folder) if checkpoint.numbered(folder) else None)
     state, optimizer = State("autoencoder", 0), {}
     if saved:
         model.load_weights(saved.weights)
         state, optimizer = saved.state, saved.optimizer
+    with distributed.together():
+        if distributed.first():
+            mending.mend(folder, config, saved, environment, mending.teller(quiet))
+        if saved and state.stage == "done":
+            if distributed.first():
+                mending.mend_finished(folder, model, saved, mending.teller(quiet))
+            return model.eval()
     journal = Journal(folder, state, config.training.checkpoint_seconds, quiet)
     try:
-        for problem in saved.damaged if saved else []:
-            journal.say(f"warning: {problem}; carrying on from the checkpoint before it")
         if config.training.tensorboard:
             journal.listeners.append(tensorboard_listener(folder))
         with journal.stopping_on_signals():
@@ -165,13 +173,22 @@ def _train_locked(folder: Path, model: CapsulePoE, source: data.Source, quiet: b
     return model.eval()
 
 
-def prepare_folder(folder: Path, config: Config, image: tuple[int, int, int], count: int) -> None:
-    """The settings and the circumstances of the run, unless they stand there already; no litter."""
-    if not (folder / "config.json").exists():
+def prepare_folder(
+    folder: Path, config: Config, image: tuple[int, int, int], source: data.Source
+) -> dict[str, Any]:
+    """The settings of the run, unless they stand there already; no litter; the circumstances, to be written."""
+    environment = {
+        **describe_machine(),
+        "images": len(source),
+        "images_sha256": mending.fingerprint(source),
+        "seed": config.training.seed,
+    }
+    if checkpoint.exists(folder):
+        mending.check_images(folder, environment["images_sha256"])
+    else:
         checkpoint.create(folder, config, image)
-        environment = {**describe_machine(), "images": count, "seed": config.training.seed}
-        checkpoint.write_atomically(folder / "environment.json", json.dumps(environment, indent=2).encode())
     checkpoint.clean(folder)
+    return environment
 
 
 def open_images(config: Config, given: Sequence | None = None) -> data.Source:

@@ -12,7 +12,7 @@ from capspoe.data.folder import FolderSource, open_folder
 from capspoe.data.images import Images, check_split
 from capspoe.data.prepare import Prepare
 from capspoe.data.source import Failure, Source, describe
-from capspoe.errors import DataError, InputError
+from capspoe.errors import CapspoeWarning, DataError, InputError
 
 Size = int | tuple[int, int] | None
 
@@ -91,4 +91,4 @@ def _open(name_or_path: str | os.PathLike[str], split: str, prepare: Prepare, of
 
 def _warn(failures: list[Failure], count: int) -> None:
     if failures:
-        warnings.warn(f"skipped: {describe(failures, count)}", stacklevel=3)
+        warnings.warn(f"skipped: {describe(failures, count)}", CapspoeWarning, stacklevel=3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from capspoe.checkpoint import write_atomically, writing
+from capspoe.durable import write_atomically, writing
 
 VERSION = 1  # raised when a score's definition changes, so that an old number is not taken for a new one
 

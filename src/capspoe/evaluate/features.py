@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from capspoe.checkpoint import write_atomically, writing
 from capspoe.data import cache_dir
+from capspoe.durable import write_atomically, writing
 
 FEATURES = 128
 VERSION = 1  # raised when the net or its training changes, so that an old one is not taken for a new one

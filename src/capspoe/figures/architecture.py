@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capspoe.capsules import CapsuleLayer
-from capspoe.checkpoint import write_atomically, writing
+from capspoe.durable import write_atomically, writing
 from capspoe.figures.svg import document, number, picture, tag, text
 from capspoe.model import CapsulePoE
 

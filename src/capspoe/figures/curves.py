@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capspoe.checkpoint import write_atomically, writing
+from capspoe.durable import write_atomically, writing
 from capspoe.errors import RunError
 from capspoe.figures.svg import document, number, tag, text
 

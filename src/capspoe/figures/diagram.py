@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capspoe.checkpoint import write_atomically, writing
+from capspoe.durable import write_atomically, writing
 from capspoe.figures.routing import Routed
 from capspoe.figures.svg import document, number, picture, tag, text
 

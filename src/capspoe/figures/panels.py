@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from capspoe.checkpoint import writing
 from capspoe.pictures import write_picture
 
 INK, QUIET, ACCENT = "#17202b", "#566373", "#b8430a"
@@ -54,7 +53,4 @@ class Sheet:
         return picture
 
     def write(self, path: Path) -> None:
-        picture = self.render()
-        with writing(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_picture(picture, path)
+        write_picture(self.render(), path)

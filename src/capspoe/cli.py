@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         interrupted = type(error).__name__ == "Interrupted"
         if not (interrupted and process):
-            print(f"capspoe: {explain(error)}", file=sys.stderr)
+            print(f"capspoe: {explain(error, argv[0])}", file=sys.stderr)
         sys.exit(130 if interrupted else 1)
 
 
@@ -91,14 +91,36 @@ def tell(message: Warning | str, category: type[Warning], *where: object, **more
         print(f"{category.__name__}: {message}", file=sys.stderr)
 
 
-def explain(error: Exception) -> str:
+# What takes memory in each command, and how a library says that there was none: by many words.
+LOWER = {
+    "train": "lower --batch or --channels, or use fewer images with --limit",
+    "sample": "lower --count, or write an .npz, which needs no more memory for more images",
+    "encode": "give it fewer images",
+    "evaluate": "use --quick or lower --samples",
+}
+NO_MEMORY = ("allocate", "out of memory", "bad_alloc", "failed to map segment", "can't start new thread")
+
+
+def explain(error: Exception, command: str = "") -> str:
     """One line for a person."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, CapspoeError):
         return text
-    if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text.lower():
-        return "out of memory; lower --batch or --channels, or use fewer images with --limit"
+    if isinstance(error, MemoryError) or any(words in text.lower() for words in NO_MEMORY):
+        limit = memory_limit()
+        allowed = f" (this process may use {limit >> 20} MB)" if limit else ""
+        return f"out of memory{allowed}; {LOWER.get(command, 'close other programs, or raise the limit')}"
     return f"unexpected {type(error).__name__}: {text[:300]} (--debug shows where)"
+
+
+def memory_limit() -> int | None:
+    """Bytes of address space that were set as this process's limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from capspoe.npz import npz_writer
 
 
 def open_for(model: CapsulePoE, images: str | None, split: str) -> data.Source:
-    """Images as the network takes them: its own data, or others brought to its size and colours."""
+    """Images as the network takes them: its own data, or others brought to its size and colours.
+
+    Nothing is fetched: whoever looks at a run, perhaps somebody else's, does not go to the network by it.
+    """
     c = model.config.data
     height, width, colours = model.image
     size = c.size if images is None else None if c.crop else (height, width)
@@ -21,6 +24,7 @@ def open_for(model: CapsulePoE, images: str | None, split: str) -> data.Source:
         crop=c.crop and (height, width),
         colour={1: "grey", 3: "rgb"}.get(colours),
         skip_bad=c.skip_bad,
+        offline=True,
     )
 
 

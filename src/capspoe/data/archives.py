@@ -1,7 +1,9 @@
 """Archives read member by member: nothing is unpacked by the archive's own paths, and sizes are bounded."""
 
+import errno
 import gzip
 import lzma
+import struct
 import subprocess
 import tarfile
 import zipfile
@@ -22,6 +24,11 @@ DAMAGE = (
     zlib.error,
     lzma.LZMAError,
     RuntimeError,  # a zip member that is encrypted, or compressed in a way that zipfile does not know
+    struct.error,  # and what zipfile and tarfile let through when a header lies
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
 )
 
 
@@ -100,6 +107,10 @@ def damage_in(what: Path | str) -> Iterator[None]:
         raise DataError(f"{name}: the compressed file is cut short") from error
     except DAMAGE as error:
         raise DataError(f"{name}: the compressed file is damaged ({error})") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that one: a place before the beginning of the file
+            raise
+        raise DataError(f"{name}: the compressed file is damaged ({error.strerror})") from error
 
 
 def _tar_members(

@@ -32,16 +32,18 @@ class Cache:
         return self.folder / f"{name}-{self.key}.json"
 
     def get(self, name: str) -> Any:
-        """What was stored, or None."""
+        """What was stored, or None when it is not there or not whole."""
         try:
-            return json.loads(self.path(name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            stored = json.loads(self.path(name).read_text(encoding="utf-8"))
+            return stored["value"] if stored["sha256"] == _checksum(stored["value"]) else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def put(self, name: str, value: Any) -> None:
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path(name), (json.dumps(value, indent=1) + "\n").encode())
+            stored = {"sha256": _checksum(value), "value": value}
+            write_atomically(self.path(name), (json.dumps(stored, indent=1) + "\n").encode())
 
     def or_make(self, name: str, make: Callable[[], Any]) -> Any:
         value = self.get(name)
@@ -49,3 +51,7 @@ class Cache:
             value = make()
             self.put(name, value)
         return value
+
+
+def _checksum(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -16,7 +16,7 @@ from typing import Any
 from capspoe import kernels
 
 PER_CLIENT = 8  # requests that may wait for one client
-IN_ALL = 128
+IN_ALL = 256  # as many as there may be connections (server.py)
 BACKGROUND = "background"  # a client that is served only when nobody else waits
 
 _UNFINISHED = object()

@@ -1,0 +1,44 @@
+"""A short run of the fuzzers: the kept corpus, and mutations of real files. Only documented errors come out."""
+
+import random
+from pathlib import Path
+
+import pytest
+from targets import TARGETS, seeds
+
+CORPUS = Path(__file__).parent / "corpus"
+MUTATIONS = {"api": 60, "weights": 60, "image": 400, "sent_image": 150}
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """A few changes of the kinds that files suffer: flips, cuts, repeats, zeros, large numbers."""
+    data = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 4, 8))):
+        place, length = rng.randrange(len(data) + 1), rng.choice((1, 1, 2, 4, 8, 16))
+        kind = rng.randrange(6)
+        if kind == 0 and place < len(data):
+            data[place] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            data[place : place + length] = rng.randbytes(length)
+        elif kind == 2:
+            del data[place : place + length]
+        elif kind == 3:
+            data[place:place] = data[max(0, place - length) : place]
+        elif kind == 4:
+            data[place : place + length] = rng.choice((b"\x00", b"\xff", b"9")) * length
+        else:
+            del data[place:]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.filterwarnings("ignore")
+def test_only_documented_errors_come_out(name):
+    rng, real = random.Random(name), seeds(name)
+    kept = (
+        [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))] if (CORPUS / name).is_dir() else []
+    )
+    for content in [b"", *real, *kept]:
+        TARGETS[name](content)
+    for _ in range(MUTATIONS.get(name, 200)):
+        TARGETS[name](mutated(rng.choice([*real, *kept]), rng))

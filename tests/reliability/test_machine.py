@@ -1,0 +1,150 @@
+"""The commands in any order on one run folder, with damage in between: what is promised holds after each."""
+
+import contextlib
+import io
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from capspoe import checkpoint, cli, kernels
+from capspoe.errors import RunError
+from capspoe.journal import Journal
+from runs import QUICK, options, same_weights
+
+SMALL = {**QUICK, "limit": 64, "autoencoder_epochs": 2, "epochs": 3, "components": 1}
+STEPS = 2 * 2 + 2 * 3
+WAYS = ("deleted", "emptied", "truncated", "flipped")
+
+
+def command(*arguments):
+    """(exit code, everything said), in this process."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said), kernels.use("reference"):
+        try:
+            cli.main([str(a) for a in arguments])
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+    text = said.getvalue()
+    assert "Traceback" not in text, text
+    assert "unexpected" not in text, text
+    assert code in (0, 1, 130), (code, text)
+    return code, text
+
+
+class RunFolder(RuleBasedStateMachine):
+    reference: Path | None = None
+
+    @initialize()
+    def begin(self):
+        self.home = Path(tempfile.mkdtemp(prefix="capspoe-machine-"))
+        self.run = self.home / "run"
+        if RunFolder.reference is None:
+            RunFolder.reference = Path(tempfile.mkdtemp(prefix="capspoe-reference-")) / "run"
+            code, said = self.train(RunFolder.reference)
+            assert code == 0, said
+        self.lost = False  # no checkpoint is whole any more, and it was said
+
+    def train(self, folder):
+        return command("train", "digits", "--out", folder, *options(SMALL))
+
+    @rule(steps=st.integers(1, STEPS))
+    def train_a_little(self, steps):
+        real, left = Journal.step, [steps]
+
+        def step(journal, *arguments, **named):
+            real(journal, *arguments, **named)
+            left[0] -= 1
+            journal.stop_requested = journal.stop_requested or left[0] == 0
+
+        with mock.patch.object(Journal, "step", step):
+            code, said = self.train(self.run)
+        self.judge(code, said)
+
+    @rule()
+    def train_to_the_end(self):
+        code, said = self.train(self.run)
+        self.judge(code, said)
+        if code == 0:
+            assert same_weights(RunFolder.reference, self.run)
+            assert checkpoint.newest(self.run).state.stage == "done"
+            assert not (self.run / "codes.npy").exists()
+
+    def judge(self, code, said):
+        if code == 1:
+            assert "is damaged" in said, said
+            assert self.hopeless(), said
+            self.lost = True
+        else:
+            self.lost = False
+
+    def hopeless(self):
+        """Whether what is needed to go on is really gone."""
+        try:
+            checkpoint.open_run(self.run)
+            checkpoint.newest(self.run)
+        except RunError:
+            return True
+        return False
+
+    @precondition(lambda self: self.run.exists())
+    @rule()
+    def sample(self):
+        code, said = command("sample", self.run, "--out", self.home / "x.npz", "--count", 1)
+        if code == 0:
+            assert (self.home / "x.npz").exists()
+            (self.home / "x.npz").unlink()
+        else:
+            assert not (self.home / "x.npz").exists()
+            assert len(said.strip().splitlines()) == 1, said
+
+    @precondition(lambda self: self.run.exists())
+    @rule()
+    def evaluate_an_unfinished_run(self):
+        with contextlib.suppress(RunError):
+            if checkpoint.newest(self.run).state.stage == "done":
+                return  # minutes; tests/evaluate does that
+        code, said = command("evaluate", self.run, "--quick")
+        assert code == 1
+        assert any(words in said for words in ("not finished", "no checkpoint", "damaged")), said
+
+    @precondition(lambda self: self.run.exists())
+    @rule(choice=st.integers(0, 10**6), how=st.sampled_from(WAYS))
+    def damage(self, choice, how):
+        files = sorted(p for p in self.run.rglob("*") if p.is_file())
+        if not files:
+            return
+        path, rng = files[choice % len(files)], random.Random(choice)
+        data = bytearray(path.read_bytes())
+        if how == "deleted":
+            path.unlink()
+        elif how == "flipped" and data:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            path.write_bytes(data)
+        else:
+            path.write_bytes(data[: rng.randrange(len(data))] if how == "truncated" and data else b"")
+
+    @precondition(lambda self: self.lost)
+    @rule()
+    def begin_anew_as_told(self):
+        shutil.rmtree(self.run)
+        self.lost = False
+
+    @invariant()
+    def nothing_half_written_stays(self):
+        if getattr(self, "run", None) is not None and self.run.exists():
+            assert not [p for p in self.run.rglob("*") if ".writing" in p.name]
+
+    def teardown(self):
+        if hasattr(self, "home"):
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+TestRunFolder = RunFolder.TestCase
+TestRunFolder.settings = settings(max_examples=12, stateful_step_count=10, deadline=None)

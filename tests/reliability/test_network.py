@@ -1,0 +1,104 @@
+"""No command but `data`, and `train` for a named data set that is not here yet, goes to the network."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from capspoe.config import preset
+from capspoe.model import CapsulePoE
+from runs import QUICK, options
+
+# Runs commands in one process and prints every address that Python is asked to reach and every program it starts.
+WATCHED = """
+import json, sys
+seen = []
+def watch(event, arguments):
+    if event in ("socket.connect", "socket.sendto", "socket.bind"):
+        seen.append([event, str(arguments[1])])
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname", "subprocess.Popen", "os.system", "os.exec"):
+        seen.append([event, str(arguments[0])])
+sys.addaudithook(watch)
+from capspoe.cli import main
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+        print("code", 0, command[0])
+    except SystemExit as stop:
+        print("code", stop.code, command[0])
+print("seen", json.dumps(seen))
+"""
+
+
+def watched(commands, **environment):
+    import json
+
+    words = [[str(word) for word in command] for command in commands]
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, json.dumps(words)],
+        capture_output=True, text=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+    codes = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("code")]
+    seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("seen"))[5:])
+    return codes, seen, done.stderr
+
+
+def test_a_run_from_training_to_report_reaches_nothing(tmp_path):
+    run = tmp_path / "run"
+    commands = [
+        ["train", "digits", "--out", run, *options(QUICK)],
+        ["sample", run, "--out", tmp_path / "x.npz"],
+        ["encode", run, "--out", tmp_path / "y.npz"],
+        ["reconstruct", run, "--count", "2"],
+        ["traverse", run, "--capsule", "0"],
+        ["routing", run],
+        ["report", run],
+        ["data", "list"],
+        ["data", "verify", "digits"],
+    ]
+    codes, seen, said = watched(commands)
+    assert codes == ["0"] * len(commands), said
+    assert seen == []
+
+
+def test_looking_at_somebodys_run_fetches_nothing(tmp_path):
+    """Its data set is not in the cache: that is said, and nobody is asked for it."""
+    CapsulePoE(preset().replace(channels=8, layers="2x3", components=1), (28, 28, 1)).save(tmp_path / "run")
+    commands = [
+        ["encode", tmp_path / "run", "--out", tmp_path / "y.npz"],
+        ["reconstruct", tmp_path / "run"],
+        ["routing", tmp_path / "run"],
+        ["evaluate", tmp_path / "run", "--quick"],
+    ]
+    codes, seen, said = watched(commands, CAPSPOE_DATA=str(tmp_path / "empty"))
+    assert codes == ["1"] * len(commands)
+    assert said.count("nothing is fetched offline; run `capspoe data fetch mnist`") == len(commands)
+    assert seen == []
+
+
+@pytest.mark.parametrize("command", [["data", "fetch", "mnist"], ["train", "mnist", "--out", "run"]])
+def test_fetching_says_so_before_it_begins(tmp_path, command, monkeypatch):
+    """Through a proxy at which nobody listens, so that it fails here as it would without a network."""
+    from capspoe.data import chain
+
+    asked = []
+    monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "empty"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        chain, "_attempt", lambda entry, source, wanted: asked.append(source.label) or "no network"
+    )
+    import contextlib
+    import io
+
+    from capspoe.cli import main
+
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), pytest.raises(SystemExit) as stop:
+        main(command)
+    assert stop.value.code == 1
+    for label in asked:
+        assert f"asking {label} for" in said.getvalue()
+    assert len(asked) >= 2
+    assert not (tmp_path / "run").exists()

@@ -89,7 +89,7 @@ class Journal:
     def _resumed_metrics(self, state: State) -> tuple[BinaryIO, Any]:
         """metrics.jsonl as it was at the checkpoint; lines written after it are written again."""
         if not distributed.first():
-            return open(os.devnull, "r+b"), hashlib.sha256()  # noqa: SIM115 (closed by `close`)
+            return open(os.devnull, "r+b"), hashlib.sha256()
         path = self.folder / "metrics.jsonl"
         path.touch()
         kept = path.read_bytes()[: state.metrics_bytes]

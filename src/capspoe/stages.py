@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capspoe import contrastive, data, distributed
+from capspoe import checkpoint, contrastive, data, distributed
 from capspoe.capsules import CapsuleLayer
 from capspoe.checkpoint import State
 from capspoe.codes import code_batch

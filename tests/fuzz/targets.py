@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from capspoe import checkpoint, codes
+from capspoe import checkpoint, codes, guide
 from capspoe.checkpoint import State
 from capspoe.config import preset
 from capspoe.data.archives import bounded, gunzip, read_tar, read_zip
@@ -166,12 +166,20 @@ def metrics(content: bytes) -> None:
 
 
 def stored_codes(content: bytes) -> None:
-    """codes.npy and its description, whose checksum is right."""
+    """codes.npy beside a description that fits; what is damaged is made anew."""
     written("coded/codes.npy", content)
-    description = {"shape": [2, 3, 8], "sha256": hashlib.sha256(content).hexdigest()}
-    written("coded/codes.json", json.dumps(description).encode())
-    found = codes.open_codes(home() / "coded", (2, 3, 8))
-    assert found is None or found.shape == (2, 3, 8)
+    written("coded/codes.json", b'{"shape": [2, 3, 8], "sha256": {"0": "0"}}')
+    codes.start_file(home() / "coded", (2, 3, 8))
+    assert np.load(home() / "coded" / "codes.npy", allow_pickle=False).shape == (2, 3, 8)
+
+
+def groups(content: bytes) -> None:
+    """groups.npy behind a checksum that is right."""
+    written("grouped/groups.npy", content)
+    described = {"sha256": hashlib.sha256(content).hexdigest()}
+    written("grouped/groups.json", json.dumps(described).encode())
+    found = guide.read(home() / "grouped", 4, 3)
+    assert found is None or found.shape == (4,)
 
 
 @cache
@@ -278,6 +286,7 @@ def seeds(name: str) -> list[bytes]:
         "weights": [(newest / "model.safetensors").read_bytes()],
         "metrics": [lines],
         "stored_codes": [_saved(lambda b: np.save(b, np.zeros((2, 3, 8), np.float16)))],
+        "groups": [_saved(lambda b: np.save(b, np.array([0, 1, 2, 1])))],
         "api": bodies,
     }[name]
 
@@ -286,6 +295,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     function.__name__: function
     for function in (
         idx, cifar, npy, npz, image, sent_image, archive_zip, archive_tar, compressed, config, state, envelope,
-        weights, metrics, stored_codes, api,
+        weights, metrics, stored_codes, groups, api,
     )
 }  # fmt: skip

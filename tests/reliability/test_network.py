@@ -60,7 +60,8 @@ def test_a_run_from_training_to_report_reaches_nothing(tmp_path):
     ]
     codes, seen, said = watched(commands)
     assert codes == ["0"] * len(commands), said
-    assert seen == []
+    # `platform.processor`, of Python's own library, asks the program uname for environment.json.
+    assert [found for found in seen if found != ["subprocess.Popen", "uname"]] == []
 
 
 def test_looking_at_somebodys_run_fetches_nothing(tmp_path):
@@ -80,7 +81,7 @@ def test_looking_at_somebodys_run_fetches_nothing(tmp_path):
 
 @pytest.mark.parametrize("command", [["data", "fetch", "mnist"], ["train", "mnist", "--out", "run"]])
 def test_fetching_says_so_before_it_begins(tmp_path, command, monkeypatch):
-    """Through a proxy at which nobody listens, so that it fails here as it would without a network."""
+    """No source is really asked here: each answers as it would without a network."""
     from capspoe.data import chain
 
     asked = []

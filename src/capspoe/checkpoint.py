@@ -72,9 +72,10 @@ def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
         write_atomically(folder / "config.json", content.encode())
 
 
-def settings(config: Config, image: tuple[int, int, int]) -> dict[str, Any]:
-    """What config.json holds."""
-    content = {"format": FORMAT, "capspoe": __version__, "image": list(image), **dataclasses.asdict(config)}
+def settings(config: Config, image: tuple[int, int, int], **more: str) -> dict[str, Any]:
+    """What config.json holds, its checksum included."""
+    content = {"format": FORMAT, "capspoe": __version__, "image": list(image), **more}
+    content |= dataclasses.asdict(config)
     return {**content, "sha256": _checksum(content)}
 
 
@@ -140,7 +141,8 @@ def _run_of(stored: dict[str, Any], path: Path) -> Run:
     ):
         raise damaged(f"{path} does not say the image shape")
     config = from_dict(stored, str(path))
-    if unknown := set(stored) - {"format", "capspoe", "image"} - set(dataclasses.asdict(config)):
+    known = {"format", "capspoe", "image", "weights_sha256", *dataclasses.asdict(config)}
+    if unknown := set(stored) - known:
         raise damaged(f"{path} has unknown entries ({', '.join(sorted(unknown))[:60]})")
     return Run(config, (image[0], image[1], image[2]))
 

@@ -35,8 +35,8 @@ def write(model: Any, run: Path, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         write_grid(model, folder / "samples.png")
         checkpoint.write_atomically(folder / WEIGHTS, content)
-        settings = checkpoint.settings(model.config, model.image)
-        settings["sha256"] = hashlib.sha256(content).hexdigest()
+        weights_sha256 = hashlib.sha256(content).hexdigest()
+        settings = checkpoint.settings(model.config, model.image, weights_sha256=weights_sha256)
         checkpoint.write_atomically(folder / "config.json", (json.dumps(settings, indent=2) + "\n").encode())
         checkpoint.write_atomically(folder / "README.md", card(model, run).encode())
     return [folder / name for name in ("README.md", "config.json", WEIGHTS, "samples.png")]
@@ -47,7 +47,7 @@ def read(folder: Path) -> dict[str, Tensor]:
     path = folder / WEIGHTS
     try:
         content = path.read_bytes()
-        expected = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("sha256")
+        expected = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("weights_sha256")
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error
     if content.startswith(LFS):

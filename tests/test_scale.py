@@ -77,7 +77,7 @@ def test_a_stream_is_read_when_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "IN_MEMORY", 0)
     pairs = Stream(change=lambda k, image: (image, k % 10))
     train(pairs, tmp_path / "stream", quiet=True, **SMALL)
-    assert pairs.asked == 1 + 60 + 60  # its shape, one pass of stage 1, and the codes
+    assert pairs.asked == 1 + 60 + 60 + 60  # shape, fingerprint, a pass of stage 1, codes
     train(PIXELS, tmp_path / "array", quiet=True, **SMALL)
     assert same_weights(tmp_path / "stream", tmp_path / "array")
 

@@ -53,7 +53,7 @@ def test_the_whole_way(shape, image, tmp_path):
     assert own.decode(hidden, on).shape == own.reconstruct(shown).shape == (4, *image)
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (19, 40, 3)])
+@pytest.mark.parametrize("shape", [pytest.param((8, 8), marks=pytest.mark.slow), (19, 40, 3)])
 def test_every_command_draws_it(shape, tmp_path):
     np.save(tmp_path / "x.npy", images(60, *shape))
     run = tmp_path / "run"

@@ -143,6 +143,7 @@ def kill_at_random_moments(folder, kills, seed, signals=(signal.SIGKILL,), setti
     return reference, ends
 
 
+@pytest.mark.slow  # tests/reliability has a shorter one
 def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path):
     reference, ends = kill_at_random_moments(tmp_path / "run", 4, seed=1)
     assert same_weights(reference, tmp_path / "run")

@@ -174,10 +174,11 @@ def damaged_run(unfinished: Path, reference: Path, folder: Path, rng: random.Ran
     done = finish(folder)
     check_whole(reference, folder, metrics=victim.name != "metrics.jsonl")
     named = victim.name in done.said or victim.parent.name in done.said
-    # codes.* are computed again as if they had not been there; an older checkpoint is not even looked at.
-    spare = victim.name.startswith("codes.") or victim.parent == checkpoint.numbered(unfinished)[0]
-    in_older = victim.parent.name == checkpoint.numbered(unfinished)[0].name
-    assert named or unchanged or spare or in_older, f"{victim.name} {how}: not named in {done.said!r}"
+    # codes and groups are computed again as if they had not been there; older checkpoints are not even looked at.
+    newest = checkpoint.numbered(unfinished)[-1].name
+    older = victim.relative_to(folder).parts[0] == "checkpoints" and victim.parent.name != newest
+    spare = victim.name.startswith(("codes.", "groups.")) or older
+    assert named or unchanged or spare, f"{victim.name} {how}: not named in {done.said!r}"
     return victim.name, how, "named" if named else "not needed" if not unchanged else "means the same"
 
 

@@ -93,6 +93,22 @@ def test_of_one_lane_only_the_latest_counts():
     run(scenario)
 
 
+def test_replaced_requests_take_nobodys_place():
+    async def scenario(turns):
+        turns.server.cancel()  # nothing is worked on meanwhile
+        slider = [asyncio.create_task(turns.do("a", "slider", lambda: 1)) for _ in range(50)]
+        await asyncio.sleep(0)
+        other = asyncio.create_task(turns.do("b", None, lambda: "fine"))
+        await asyncio.sleep(0)
+        turns.start()
+        assert await other == "fine"
+        results = await asyncio.gather(*slider, return_exceptions=True)
+        assert sum(isinstance(r, Superseded) for r in results) == 49
+        assert results[-1] == 1
+
+    run(scenario, in_all=10)
+
+
 def test_who_has_gone_is_not_worked_for():
     note = []
 

@@ -104,7 +104,9 @@ class Turns:
                 if older.lane == job.lane and not older.future.done():
                     older.future.set_exception(Superseded())
         waiting = [j for j in line if not j.future.done()]
-        if len(waiting) >= self.per_client:
+        line.clear()  # whoever was replaced or left takes nobody's place
+        line.extend(waiting)
+        if len(line) >= self.per_client:
             raise TooBusy(everybody=False)
         if sum(map(len, self.lines.values())) >= self.in_all:
             raise TooBusy(everybody=True)

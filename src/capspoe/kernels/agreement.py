@@ -19,14 +19,19 @@ from capspoe.kernels.vector import (
     WIDE,
     agree_group,
     agree_one,
+    blank,
     combine_one,
     combine_wide,
-    copy_vector,
+    interleave_1,
+    interleave_2,
+    interleave_4,
     inverse_roots,
     predict_1x1,
     predict_1x4,
     predict_2x1,
     predict_2x4,
+    repeat,
+    totals,
     turn,
 )
 
@@ -72,29 +77,35 @@ def pack_x(lo, hi, x_BMI, x_, zero_):  # type: ignore[no-untyped-def]
     """
     batch, M, I = x_BMI.shape
     V = (I + LANES - 1) // LANES
+    x, zero = x_BMI.reshape(-1), zero_.reshape(-1)
     for group in range(lo, hi):
         first, images = images_of(group, batch)
-        for k in range(images):
-            zero = zero_[first + k]
-            zero[:] = 1.0
-            for m in range(M):
-                row = x_BMI[first + k, m]
-                for i in range(I):
-                    zero[i] = zero[i] if row[i] == 0 else np.float32(0)
-                base = (first * V * M + m * images + k) * LANES
-                for v in range(V):
-                    copy_lanes(row, v * LANES, x_, base + v * M * images * LANES)
+        at = first * V * M * LANES
+        interleave(x, first * M * I, images, M, I, x_, at)
+        for v in range(V):
+            for k in range(images):
+                place = at + (v * M * images + k) * LANES
+                blank(x_, place, images * LANES, zero, ((first + k) * V + v) * LANES, M)
 
 
 @compiled
-def copy_lanes(row, i, out, at):  # type: ignore[no-untyped-def]
-    """Eight numbers of a row from position i on, zeros beyond its end."""
-    here = len(row) - i
-    if here >= LANES:
-        copy_vector(row, i, out, at)
+def interleave(source, first, rows, M, I, out, at):  # type: ignore[no-untyped-def]
+    """`rows` (1, 2 or 4) arrays (M, I) that follow each other, as [vector][m][row][8] with zeros beyond I."""
+    whole = I // LANES
+    if rows == 4:
+        interleave_4(source, first, M * I, I, out, at, M, whole)
+    elif rows == 2:
+        interleave_2(source, first, M * I, I, out, at, M, whole)
     else:
-        for lane in range(LANES):
-            out[at + lane] = row[i + lane] if lane < here else np.float32(0)
+        interleave_1(source, first, M * I, I, out, at, M, whole)
+    if whole * LANES == I:
+        return
+    for m in range(M):
+        for row in range(rows):
+            for lane in range(LANES):
+                i = whole * LANES + lane
+                value = source[first + (row * M + m) * I + i] if i < I else np.float32(0)
+                out[at + ((whole * M + m) * rows + row) * LANES + lane] = value
 
 
 @compiled
@@ -111,14 +122,9 @@ def pack_w(w_NMI, w_):  # type: ignore[no-untyped-def]
     """One capsule's weights as [pair of neurons][vector][m][neuron of the pair][8]."""
     N, M, I = w_NMI.shape
     V = (I + LANES - 1) // LANES
-    for n in range(N):
-        width = 2 if (n | 1) < N else 1
-        for m in range(M):
-            row = w_NMI[n, m]
-            base = (n // 2 * 2 * V * M + m * width + (n & (width - 1))) * LANES
-            for v in range(V):
-                at = base + v * M * width * LANES
-                copy_lanes(row, v * LANES, w_, at)
+    w = w_NMI.reshape(-1)
+    for n in range(0, N, 2):
+        interleave(w, n * M * I, min(2, N - n), M, I, w_, n * M * V * LANES)
 
 
 @compiled
@@ -158,11 +164,7 @@ def predict(w_, x_, x0, images, u_, sums_, squares_, M, N, V):  # type: ignore[n
 @compiled
 def collect(sums_, s0, factor, z_N):  # type: ignore[no-untyped-def]
     """z = factor times the sums, each over its eight lanes."""
-    for n in range(len(z_N)):
-        total = np.float32(0)
-        for lane in range(LANES):
-            total += sums_[s0 + n * LANES + lane]
-        z_N[n] = total * factor
+    totals(sums_, s0, factor, z_N, len(z_N))
 
 
 @compiled
@@ -177,7 +179,8 @@ def set_direction(z_N, sharpness, cosine, scale, direction_):  # type: ignore[no
         factor = sharpness / root if cosine else scale * sharpness * root / (1 + square)
     factor *= LOG2_E
     for n in range(len(z_N)):
-        direction_[n * LANES : (n + 1) * LANES] = np.float32(z_N[n] * factor)
+        direction_[n * LANES] = np.float32(z_N[n] * factor)
+    repeat(direction_, len(z_N))
 
 
 @compiled

@@ -195,8 +195,56 @@ def _sigmoid(lanes: Lanes, x: Any, x0: Any) -> None:
     lanes.store(b.fdiv(one, b.fadd(one, e)), place)
 
 
-def _copy(lanes: Lanes, source: Any, s0: Any, target: Any, t0: Any) -> None:
-    lanes.store(lanes.load(lanes.at(source, s0)), lanes.at(target, t0))
+def _interleave(rows: int) -> Any:
+    """out [vector][m][row] = source [row][m][vector] for `count` vectors: rows `apart` floats apart, m by `line`."""
+
+    def interleave(
+        lanes: Lanes, source: Any, s0: Any, apart: Any, line: Any, out: Any, o0: Any, M: Any, count: Any
+    ) -> None:
+        b = lanes.builder
+        source, out = lanes.at(source, s0), lanes.at(out, o0)
+        starts = [lanes.at(source, b.mul(apart, ir.Constant(apart.type, k))) for k in range(rows)]
+        with cgutils.for_range(b, count) as v_loop, cgutils.for_range(b, M) as m_loop:
+            v, m = v_loop.index, m_loop.index
+            at = b.add(b.mul(m, line), b.mul(v, ir.Constant(v.type, LANES)))
+            to = lanes.at(out, b.mul(b.add(b.mul(v, M), m), ir.Constant(v.type, rows * LANES)))
+            for k in range(rows):
+                lanes.store(lanes.load(lanes.at(starts[k], at)), lanes.at(to, k * LANES))
+
+    interleave.__name__ = f"interleave_{rows}"
+    return block(interleave)
+
+
+def _blank(lanes: Lanes, x: Any, x0: Any, stride: Any, zero: Any, z0: Any, M: Any) -> None:
+    """zero = 1 where all of M vectors, `stride` floats apart, are 0, and 0 elsewhere."""
+    b = lanes.builder
+    x, blank = lanes.at(x, x0), lanes.variable(lanes.constant(1.0))
+    nothing = lanes.constant(0.0)
+    with cgutils.for_range(b, M) as loop:
+        value = lanes.load(lanes.at(x, b.mul(loop.index, stride)))
+        b.store(b.select(b.fcmp_ordered("==", value, nothing), b.load(blank), nothing), blank)
+    lanes.store(b.load(blank), lanes.at(zero, z0))
+
+
+def _totals(lanes: Lanes, sums: Any, s0: Any, factor: Any, out: Any, count: Any) -> None:
+    """out = factor times the sum of each of `count` vectors."""
+    b = lanes.builder
+    sums = lanes.at(sums, s0)
+    with cgutils.for_range(b, count) as loop:
+        value = lanes.load(lanes.at(sums, b.mul(loop.index, ir.Constant(loop.index.type, LANES))))
+        for k in (4, 2, 1):
+            others = ir.Constant(INTS, [lane ^ k for lane in range(LANES)])
+            value = b.fadd(value, b.shuffle_vector(value, value, others))
+        first = b.extract_element(value, ir.Constant(ir.IntType(32), 0))
+        b.store(b.fmul(first, factor), lanes.at(out, loop.index))
+
+
+def _repeat(lanes: Lanes, x: Any, count: Any) -> None:
+    """Each of `count` vectors becomes eight times its first float."""
+    b = lanes.builder
+    with cgutils.for_range(b, count) as loop:
+        place = lanes.at(x, b.mul(loop.index, ir.Constant(loop.index.type, LANES)))
+        lanes.store(lanes.splat(b.load(place)), place)
 
 
 def _turn(
@@ -235,4 +283,6 @@ combine_wide, combine_one = _combine(WIDE), _combine(1)
 dots_four, dots_one = _dots(4), _dots(1)
 exponentiate_group, exponentiate_one = _exponentiate(GROUP), _exponentiate(1)
 inverse_roots, sigmoid = block(_inverse_roots), block(_sigmoid)
-copy_vector, turn = block(_copy), block(_turn)
+interleave_4, interleave_2, interleave_1 = _interleave(4), _interleave(2), _interleave(1)
+blank, turn = block(_blank), block(_turn)
+totals, repeat = block(_totals), block(_repeat)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench browser clean
+.PHONY: setup demo test lint bench browser reproduce clean
 
 setup: $(VENV)/.installed
 
@@ -37,6 +37,10 @@ test: lint browser
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+
+# Hours: trains and evaluates what docs/results.md reports, and writes it. Interrupt it at will; it carries on.
+reproduce: setup
+	$(BIN)/python benchmarks/reproduce.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info

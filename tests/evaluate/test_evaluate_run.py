@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,37 +11,15 @@ import capspoe as package
 from capspoe import CapsulePoE, checkpoint
 from capspoe.cli import main
 from capspoe.errors import RunError
-from capspoe.evaluate import ablation, baselines, features, quick_scores
-from capspoe.evaluate import run as orchestration
+from capspoe.evaluate import ablation, baselines, quick_scores
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
 from capspoe.evaluate.features import Labelled, feature_net, see
 from capspoe.evaluate.material import Material, codes_of, hidden_of
 from capspoe.evaluate.run import evaluate
-from capspoe.evaluate.scoring import _YARDSTICKS
 from capspoe.evaluate.table import lines
 from runs import QUICK, files_of
 
 SMALL = QUICK | {"size": 12}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache of its own, a feature net trained in a moment, and few epochs for the baselines."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("CAPSPOE_DATA", str(tmp_path_factory.mktemp("cache")))
-    patch.setattr(features, "LEAST_STEPS", 120)
-    patch.setattr(baselines, "RBM_STEPS", 20)
-    patch.setattr(baselines, "PIXEL_EPOCHS", 2)
-    few = {"ais_steps": 60, "ais_chains": 20, "traversal_starts": 2, "gibbs": 5}
-    for name in ("FULL", "QUICK"):
-        patch.setattr(orchestration, name, replace(getattr(orchestration, name), **few))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    _YARDSTICKS.clear()
-    yield
-    torch.set_num_threads(threads)
-    _YARDSTICKS.clear()
-    patch.undo()
 
 
 @pytest.fixture(scope="module")

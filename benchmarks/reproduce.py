@@ -1,0 +1,188 @@
+"""Everything behind docs/results.md: python benchmarks/reproduce.py [NAME ...] [--plan]  (`make reproduce`)
+
+Trains and evaluates every run of the plan in runs/, draws the figures into docs/figures, and writes docs/results.md.
+It takes hours, and may be interrupted at any time: what is there already is not done again, and a training or an
+evaluation that was stopped carries on. With names, only those runs are made; docs/results.md is written from
+whatever is there. --plan only prints the plan.
+"""
+
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import results
+
+from capspoe.training import finished
+
+RUNS = Path("runs")
+QUICK = ("--quick", "--samples", "2000")
+ABLATE = (*QUICK, "--ablate")
+LONG = ("--samples", "2000")
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the plan, and the minutes it takes on two cores; those of evaluations are estimates."""
+
+    name: str
+    train: tuple[str, ...]
+    training: float
+    evaluate: tuple[str, ...] = QUICK
+    evaluating: float = 8
+    long: bool = False  # also the baselines that take long to train
+    picture: str | None = None  # docs/figures/NAME.png, the paper's Figure 3
+    routing: bool = False  # docs/figures/routing.svg, the paper's Figure 1
+
+
+PLAN = (
+    Run("mnist-0", ("mnist",), 4, ABLATE, 20, picture="mnist-small"),
+    Run("fashion-mnist-0", ("fashion-mnist",), 5, ABLATE, 20, picture="fashion-mnist-small"),
+    Run("mnist-144-10", ("mnist", "--layers", "10x16"), 4, (), 0, routing=True),
+    Run("mnist-paper", ("mnist", "--preset", "paper"), 18, QUICK, 15, picture="mnist-paper"),
+    Run("fashion-mnist-paper", ("fashion-mnist", "--preset", "paper"), 18, QUICK, 15, picture="fashion-mnist-paper"),
+    Run("cifar10-paper", ("cifar10", "--preset", "paper"), 18, QUICK, 15, picture="cifar10-paper"),
+    Run("cifar10-0", ("cifar10",), 6, QUICK, 8, picture="cifar10-small"),
+    Run("digits-0", ("digits",), 2, QUICK, 3, picture="digits-small"),
+    Run("mnist-1", ("mnist", "--seed", "1"), 4, ABLATE, 20),
+    Run("mnist-2", ("mnist", "--seed", "2"), 4, ABLATE, 20),
+    Run("fashion-mnist-1", ("fashion-mnist", "--seed", "1"), 5, ABLATE, 20),
+    Run("fashion-mnist-2", ("fashion-mnist", "--seed", "2"), 5, ABLATE, 20),
+    Run(
+        "mnist-paper-literal", ("mnist", "--preset", "paper", "--literal"), 45, QUICK, 15,
+        picture="mnist-paper-literal",
+    ),
+    Run("mnist-0", ("mnist",), 4, ABLATE, 20, long=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, when it need not be run, and what to do after it."""
+
+    command: tuple[str, ...]
+    done: Callable[[], bool]
+    minutes: float = 0.1
+    after: Callable[[], Any] = lambda: None
+
+
+def steps_of(run: Run, runs: Path = RUNS, docs: Path = results.DOCS) -> Iterator[Step]:
+    """What has to be done for a run, in order."""
+    folder, figures = runs / run.name, docs / "figures"
+    yield Step(("train", *run.train, "--out", str(folder)), lambda: finished(folder), run.training)
+    if run.picture:
+        path = figures / f"{run.picture}.png"
+        yield Step(("sample", str(folder), "--out", str(path)), lambda: newer(path, folder))
+    if run.routing:
+        drawn, path = folder / "figures" / "routing-0.svg", figures / "routing.svg"
+        yield Step(
+            ("routing", str(folder)), lambda: newer(path, folder), after=lambda: shutil.copyfile(drawn, path)
+        )
+    if run.evaluate:
+        evaluation, full = folder / "evaluation.json", folder / results.FULL
+        if run.long:
+            yield Step(
+                ("evaluate", str(folder), *LONG),
+                lambda: evaluated(full, LONG),
+                90,
+                after=lambda: evaluation.replace(full),
+            )
+        yield Step(
+            ("evaluate", str(folder), *run.evaluate),
+            lambda: evaluated(evaluation, run.evaluate),
+            run.evaluating,
+        )
+
+
+def newer(path: Path, folder: Path) -> bool:
+    """Whether a figure was drawn after the run's end."""
+    return path.exists() and path.stat().st_mtime >= (folder / "metrics.jsonl").stat().st_mtime
+
+
+def evaluated(path: Path, options: tuple[str, ...]) -> bool:
+    """Whether an evaluation with these options stands there."""
+    if not path.exists():
+        return False
+    settings = json.loads(path.read_text())["settings"]
+    samples = int(options[options.index("--samples") + 1])
+    return settings["samples"] == samples and all(
+        settings[name] == (f"--{name}" in options) for name in ("quick", "ablate")
+    )
+
+
+def call(command: tuple[str, ...]) -> int:
+    """Run a capspoe command; when we are interrupted, it is too, and is waited for while it saves."""
+    process = subprocess.Popen([sys.executable, "-m", "capspoe", *command])
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def left(run: Run, *where: Path) -> list[Step]:
+    """The steps of a run that are still to be done; before it is trained, all of them."""
+    steps = list(steps_of(run, *where))
+    return steps if not steps[0].done() else [step for step in steps if not step.done()]
+
+
+def print_plan(plan: tuple[Run, ...], *where: Path) -> None:
+    todo = [(run, left(run, *where)) for run in plan]
+    for run, steps in todo:
+        print(f"{run.name:<22}", f"{sum(s.minutes for s in steps):>4.0f} min" if steps else "there already")
+        for step in steps:
+            print("   ", shlex.join(("capspoe", *step.command)))
+    total = sum(step.minutes for _, steps in todo for step in steps)
+    print(
+        f"in all about {total / 60:.1f} hours on two free cores; Ctrl-C is safe, the same command carries on"
+    )
+
+
+def carry_out(plan: tuple[Run, ...], runs: Path = RUNS, docs: Path = results.DOCS) -> list[str]:
+    """Do what is left of the plan and write the page; gives the commands that failed."""
+    failed = []
+    for run in plan:
+        for step in steps_of(run, runs, docs):
+            if step.done():
+                continue
+            said, began = shlex.join(("capspoe", *step.command)), time.monotonic()
+            print(f"\n=== {said}", flush=True)
+            code = call(step.command)
+            if code:
+                failed.append(f"{said} (exit code {code})")
+                break
+            step.after()
+            print(f"=== done in {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+        if failed and failed[-1].endswith(f"(exit code {INTERRUPTED})"):
+            break
+        print(results.write(sorted(p for p in runs.glob("*") if p.is_dir()), docs), flush=True)
+    return failed
+
+
+def main(arguments: list[str]) -> None:
+    names = [a for a in arguments if a != "--plan"]
+    unknown = set(names) - {run.name for run in PLAN}
+    if unknown:
+        sys.exit(f"reproduce: not in the plan: {', '.join(sorted(unknown))}; --plan prints it")
+    plan = tuple(run for run in PLAN if run.name in names or not names)
+    print_plan(plan)
+    if "--plan" in arguments:
+        return
+    if failed := carry_out(plan):
+        sys.exit("\n".join(["reproduce: not done, and to be tried again by the same command:", *failed]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,7 +1,12 @@
 """The CPU kernels against the plain reference: shapes, values, axes, threads."""
 
 import contextlib
+import os
+import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -297,3 +302,30 @@ def test_the_exponential_is_good_to_the_last_bits():
     near = np.abs(x) < 80
     assert np.abs(found / right - 1)[near].max() < 1e-5
     assert np.abs(found - right).max() < 3e-7
+
+
+def test_kept_kernels_are_those_of_all_the_files(tmp_path):
+    """A change in one file must not leave functions of another file in numba's cache that contain the old code."""
+    package = tmp_path / "capspoe"
+    shutil.copytree(
+        Path(kernels.__file__).parent.parent, package, ignore=shutil.ignore_patterns("__pycache__", "static")
+    )
+    program = (
+        "import numpy as np; from capspoe.kernels import agreement; z = np.zeros(1, np.float32);"
+        "agreement.collect(np.ones(8, np.float32), 0, np.float32(3), z); print(z[0])"
+    )
+
+    def run():
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        return float(done.stdout)
+
+    assert run() == 24
+    file = package / "kernels" / "vector.py"
+    text = file.read_text()
+    changed = text.replace("b.store(b.fmul(first, factor)", "b.store(factor")
+    assert changed != text
+    file.write_text(changed)
+    assert run() == 3

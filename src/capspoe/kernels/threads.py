@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import hashlib
 import itertools
 import logging
 import os
@@ -20,6 +21,16 @@ _pool_size = 0
 _lock = threading.Lock()
 
 
+@functools.cache
+def made_of() -> str:
+    """A hash of all kernels. Numba looks only at the file of a kept function, not at those whose functions it calls,
+    so that after an update new code would run together with old."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """A numba function that releases the GIL, kept on disk where some folder can be written.
 
@@ -31,6 +42,7 @@ def compiled(function: Callable[..., Any]) -> Any:
         "fastmath": {"contract"},
         "error_model": "numpy",
     }
+    function.__qualname__ += f"_{made_of()}"  # part of the name of the file in which it is kept
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written

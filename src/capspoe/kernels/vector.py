@@ -6,8 +6,6 @@ instructions: AVX, AVX-512 or NEON, whatever the machine has.
 
 All arrays are flat float32; a position counts floats. A `group` is a run of eight-float vectors that share
 one pass over the neurons, enough of them that no multiply-add waits for the one before.
-
-numba's cache looks only at the file of the function it compiled: after a change here, touch the others.
 """
 
 import math

@@ -1,0 +1,93 @@
+"""What speed costs in quality: codes stored in fewer bits, and fewer epochs of the autoencoder.
+
+    python benchmarks/quality.py RUN [RUN ...] [--folder FOLDER] [--epochs 1 2 3 5]
+
+For each finished run, stage 2 is trained anew on its own codes as float32, float16 and uint8. Then whole runs
+with the first one's settings and other numbers of epochs are trained into FOLDER (each is carried on if it is there).
+Written: benchmarks/quality.json and docs/figures/epochs.svg.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+import capspoe
+from capspoe.encoding import open_for
+from capspoe.evaluate import quick_scores, variant
+from capspoe.evaluate.material import codes_of
+from capspoe.model import CapsulePoE
+
+HERE = Path(__file__).resolve().parent
+KEPT = ("fid", "precision", "recall", "purity", "nmi")
+
+
+def rounded(codes: np.ndarray, kind: str) -> np.ndarray:
+    """The codes as they would be read back after being stored so."""
+    if kind == "uint8":
+        return (np.rint(codes * 255) / 255).astype(np.float32)
+    return codes.astype(kind)
+
+
+def scores(model: CapsulePoE) -> dict[str, float]:
+    found = quick_scores(model, model.config.data.data)
+    return {name: float(found[name]) for name in KEPT}
+
+
+def codes(run: Path) -> list[dict[str, Any]]:
+    model = CapsulePoE.load(run)
+    exact = codes_of(model, open_for(model, None, "train").pixels).astype(np.float32)
+    rows = []
+    for kind in ("float32", "float16", "uint8"):
+        row = {"run": run.name, "codes": kind, **scores(variant(model, rounded(exact, kind)))}
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    return rows
+
+
+def epochs(run: Path, folder: Path, counts: list[int]) -> list[dict[str, Any]]:
+    rows = []
+    for count in counts:
+        config = CapsulePoE.load(run).config.replace(autoencoder_epochs=count)
+        out = folder / f"epochs-{count}"
+        model = capspoe.train(out=out, config=config, quiet=True)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        last = [line["loss"] for line in lines if line.get("stage") == "autoencoder"][-3:]  # of 50 steps each
+        row = {"epochs": count, "loss": float(np.mean(last)), **scores(model)}
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    return rows
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    figure, axes = plt.subplots(1, 4, figsize=(9, 2.4), layout="constrained")
+    for axis, name in zip(axes, ("loss", "fid", "recall", "purity"), strict=True):
+        axis.plot([row["epochs"] for row in rows], [row[name] for row in rows], "o-", color="#0072b2")
+        axis.set_title({"fid": "FID"}.get(name, name), fontsize=10)
+        axis.set_xticks([row["epochs"] for row in rows])
+        axis.set_xlabel("epochs of the autoencoder", fontsize=9)
+        axis.grid(alpha=0.3)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--folder", type=Path, default=Path("runs/quality"))
+    parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 3, 5])
+    options = parser.parse_args()
+    result = {"codes": [row for run in options.runs for row in codes(run)]}
+    result["epochs"] = epochs(options.runs[0], options.folder, options.epochs)
+    (HERE / "quality.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(result["epochs"], HERE.parent / "docs" / "figures" / "epochs.svg")
+
+
+if __name__ == "__main__":
+    main()

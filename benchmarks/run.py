@@ -1,6 +1,10 @@
-"""Measure, print the table, write JSON and the plots: python benchmarks/run.py [--rounds 9]"""
+"""Measure, print the table, write JSON, the plots and the table in docs/performance.md.
+
+python benchmarks/run.py [--rounds 9]
+"""
 
 import argparse
+import re
 from pathlib import Path
 
 from plot import draw
@@ -9,6 +13,16 @@ from rich.console import Console
 from capspoe import bench
 
 HERE = Path(__file__).resolve().parent
+
+
+def write_table(results: bench.Results, page: Path) -> None:
+    """Put the table in the place of the page's first one."""
+    lines = ["| what | against | ratio | target | reached | measured |", "|---|---|---|---|---|---|"]
+    for row in results.rows:
+        cells = [row.what, row.against, f"{row.value:.3g}{row.unit}", row.wanted]
+        lines.append("| " + " | ".join([*cells, "yes" if row.reached else "no", row.detail]) + " |")
+    text = page.read_text()
+    page.write_text(re.sub(r"(?:^\|.*\n)+", "\n".join(lines) + "\n", text, count=1, flags=re.M))
 
 
 def main() -> None:
@@ -22,6 +36,7 @@ def main() -> None:
     console.print(bench.table(results))
     results.write(options.out)
     draw(results.scaling, options.figure)
+    write_table(results, HERE.parent / "docs" / "performance.md")
     console.print(f"Written: {options.out.name}, {options.figure.name}")
 
 

@@ -1,102 +1,32 @@
-"""What the CPU kernels gain: every pair measured in turn, in one run, best of several.
+"""Every line of the table."""
 
-Times vary from machine to machine and from minute to minute; ratios of two things that ran side by side vary
-much less. `capspoe bench` prints `table(measure())` and writes the same as JSON.
-"""
-
-import json
 import math
-import os
-import platform
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from capspoe import contrastive, kernels
+from capspoe import contrastive
+from capspoe.bench.results import Row
+from capspoe.bench.timing import (
+    BATCH,
+    ITERATIONS,
+    LOWER,
+    UPPER,
+    by,
+    interleaved,
+    layer_and_codes,
+    peak_memory,
+    slope,
+)
 from capspoe.capsules import CapsuleLayer
 from capspoe.noise import Noise
 
-BATCH, LOWER, UPPER, ITERATIONS = 128, (576, 8), (20, 16), 3  # the paper's layer
 CODES = 60_000
+SIZES = {"B": (32, 64, 128, 256, 512, 1024), "I": (144, 288, 576, 1152), "J": (5, 10, 20, 40)}
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: `value` should be at least `target`, or if `at_most`, from `least` to `target`."""
-
-    what: str
-    against: str
-    value: float
-    target: float
-    unit: str = "x"
-    at_most: bool = False
-    least: float = 0.0
-    detail: str = ""
-
-    @property
-    def reached(self) -> bool:
-        return self.least <= self.value <= self.target if self.at_most else self.value >= self.target
-
-    @property
-    def wanted(self) -> str:
-        bound = f"{self.least:g} to" if self.least else "≤" if self.at_most else "≥"
-        return f"{bound} {self.target:.3g}"
-
-
-@dataclass
-class Results:
-    machine: dict[str, Any]
-    rows: list[Row] = field(default_factory=list)
-    scaling: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-
-    def write(self, path: Path) -> None:
-        data = asdict(self)
-        for row, entry in zip(self.rows, data["rows"], strict=True):
-            entry["reached"] = row.reached
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n")
-
-
-def interleaved(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Best time of each side in seconds, the sides taking turns after one round that does not count.
-
-    In its turn a side runs twice, so that it finds its own weights in the cache as in any loop, and not its rival's.
-    """
-    best = dict.fromkeys(sides, math.inf)
-    for turn in range(rounds + 1):
-        for name, side in sides.items():
-            for _ in range(2):
-                start = time.perf_counter()
-                side()
-                if turn:
-                    best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
-def layer_and_codes(
-    batch: int = BATCH, lower: tuple[int, int] = LOWER, upper: tuple[int, int] = UPPER
-) -> tuple[CapsuleLayer, torch.Tensor]:
-    layer = CapsuleLayer(lower, upper, ITERATIONS)
-    x = torch.rand(batch, *lower, generator=torch.Generator().manual_seed(0))
-    layer.start_from(x.mean(0))
-    return layer, x
-
-
-def by(backend: kernels.Backend, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    def call() -> Any:
-        with torch.no_grad(), kernels.use(backend):
-            return function(*arguments)
-
-    return call
 
 
 def routing_rows(rounds: int, tell: Tell) -> list[Row]:
@@ -200,34 +130,6 @@ def step_rows(rounds: int, tell: Tell) -> list[Row]:
     return rows
 
 
-_MEMORY = """
-import resource, sys
-from pathlib import Path
-from capspoe import bench
-
-def peak():
-    status = Path("/proc/self/status")
-    if status.exists():
-        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-backend, batch, I, J = sys.argv[1], *map(int, sys.argv[2:])
-bench.by(backend, *bench.layer_and_codes(2, (16, 8), (2, 16)))()  # libraries loaded, kernels compiled
-layer, x = bench.layer_and_codes(batch, (I, 8), (J, 16))
-if Path("/proc/self/clear_refs").exists():
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-before = peak()
-bench.by(backend, layer, x)()
-print(peak() - before)
-"""
-
-
-def peak_memory(backend: str, batch: int = BATCH, I: int = LOWER[0], J: int = UPPER[0]) -> float:
-    """Bytes by which one routing raises the peak memory of a fresh process, its results included."""
-    command = [sys.executable, "-c", _MEMORY, backend, str(batch), str(I), str(J)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def memory_row(tell: Tell) -> Row:
     tell("memory")
     ours, theirs = peak_memory("kernel"), peak_memory("reference")
@@ -241,18 +143,10 @@ def memory_row(tell: Tell) -> Row:
     )
 
 
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """The exponent p of y ~ x^p, by least squares."""
-    a, b = [math.log(v) for v in x], [math.log(v) for v in y]
-    ma, mb = sum(a) / len(a), sum(b) / len(b)
-    return sum((p - ma) * (q - mb) for p, q in zip(a, b, strict=True)) / sum((p - ma) ** 2 for p in a)
-
-
 def scaling(rounds: int, tell: Tell, memory: bool) -> tuple[list[Row], dict[str, list[dict[str, float]]]]:
     """Time for one image, and extra memory, against B, I and J."""
-    sizes = {"B": (32, 64, 128, 256, 512, 1024), "I": (144, 288, 576, 1152), "J": (5, 10, 20, 40)}
     curves: dict[str, list[dict[str, float]]] = {}
-    for axis, values in sizes.items():
+    for axis, values in SIZES.items():
         tell(f"growth in {axis}")
         sides = {}
         for value in values:
@@ -274,7 +168,7 @@ def scaling(rounds: int, tell: Tell, memory: bool) -> tuple[list[Row], dict[str,
         Row("time for one image, B = 32 to 1024", "its least", max(times) / min(times), 1.25, at_most=True)
     ]
     for axis in ("I", "J"):
-        exponent = slope(sizes[axis], [point["microseconds"] for point in curves[axis]])
+        exponent = slope(SIZES[axis], [point["microseconds"] for point in curves[axis]])
         rows.append(Row(f"growth in {axis}", "exponent", exponent, 1.1, unit="", at_most=True, least=0.9))
     return rows, curves
 
@@ -295,43 +189,3 @@ def help_row(rounds: int, tell: Tell) -> Row:
         at_most=True,
         detail=f"{best['help']:.2f} against {best['torch']:.2f} s",
     )
-
-
-def measure(rounds: int = 9, memory: bool = True, tell: Tell = lambda what: None) -> Results:
-    """Everything, in a few minutes; fewer rounds are quicker and noisier."""
-    results = Results(
-        {
-            "processor": platform.processor() or platform.machine(),
-            "threads": torch.get_num_threads(),
-            "cores": os.cpu_count(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "size": {"B": BATCH, "lower": LOWER, "upper": UPPER, "iterations": ITERATIONS},
-        }
-    )
-    results.rows += routing_rows(rounds, tell) + step_rows(rounds, tell)
-    if memory:
-        results.rows.append(memory_row(tell))
-    rows, results.scaling = scaling(3 * rounds, tell, memory)  # each takes milliseconds
-    results.rows += [*rows, help_row(max(2, rounds // 3), tell)]
-    return results
-
-
-def table(results: Results) -> Table:
-    out = Table(title=f"{results.machine['threads']} threads, B {BATCH}, 576x8 -> 20x16, 3 iterations")
-    for name in ("what", "against", "ratio", "target", "", "measured"):
-        out.add_column(name, justify="right" if name in ("ratio", "target") else "left")
-    for row in results.rows:
-        mark = "yes" if row.reached else "no"
-        out.add_row(row.what, row.against, f"{row.value:.3g}{row.unit}", row.wanted, mark, row.detail)
-    return out
-
-
-def command(rounds: int, out: Path | None) -> None:
-    """What `capspoe bench` does: measure, print the table, write JSON if asked."""
-    console = Console(width=None if Console().is_terminal else 140)
-    results = measure(rounds, tell=lambda what: console.print(f"[dim]{what} ...[/dim]"))
-    console.print(table(results))
-    if out:
-        results.write(out)
-        print(out)

@@ -20,7 +20,8 @@ from capspoe.model import CapsulePoE
 
 Say = Callable[[str], object]
 
-LOOKED_AT = 256  # images by which a run knows its data again
+LOOKED_AT = 256  # images by which a run knows many of them again
+ALL_OF = 256 << 20  # and so many bytes are looked at altogether
 
 
 def teller(quiet: bool) -> Say:
@@ -28,11 +29,16 @@ def teller(quiet: bool) -> Say:
     return partial(Console(stderr=True, quiet=quiet, highlight=False).print, markup=False, soft_wrap=True)
 
 
-def fingerprint(source: data.Source) -> str:
-    """A hash of how many images there are, of which shape, and of some spread over the whole."""
+def fingerprint(source: data.Source, name: str) -> str:
+    """A hash of how many images there are, of which shape, and of all of them.
+
+    Of some spread over the whole, where that would take long, or where their name says that they were checked.
+    """
     seen = hashlib.sha256(json.dumps([len(source), source.shape]).encode())
-    some = np.linspace(0, len(source) - 1, min(len(source), LOOKED_AT)).astype(np.int64)
-    seen.update(source.batch(some).tobytes())
+    checked = name in {entry.name for entry in data.catalog()}
+    count = len(source) if source.nbytes <= ALL_OF and not checked else min(len(source), LOOKED_AT)
+    for pixels in source.batches(LOOKED_AT, np.linspace(0, len(source) - 1, count).astype(np.int64)):
+        seen.update(pixels.tobytes())
     return seen.hexdigest()
 
 

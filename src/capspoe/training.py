@@ -180,7 +180,7 @@ def prepare_folder(
     environment = {
         **describe_machine(),
         "images": len(source),
-        "images_sha256": mending.fingerprint(source),
+        "images_sha256": mending.fingerprint(source, config.data.data),
         "seed": config.training.seed,
     }
     if checkpoint.exists(folder):

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import io
 import lzma
 import struct
 import subprocess
@@ -17,6 +18,12 @@ from capspoe.errors import DataError
 
 CHUNK = 1 << 20
 MOST_MEMBERS = 10_000
+MOST_DIRECTORY = 1 << 20  # bytes of the list of members that a zip file has
+MOST_HEAD = 1 << 14  # bytes of what stands before one member of a tar file
+HEADS = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
 DAMAGE = (
     gzip.BadGzipFile,
     zipfile.BadZipFile,
@@ -40,7 +47,7 @@ class Readable(Protocol):
 
 def read_zip(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO[bytes]]]:
     """Each wanted member of a zip file (a wheel is one) as (name, stream); `wanted` gives its most bytes."""
-    with damage_in(archive), zipfile.ZipFile(archive) as zipped:
+    with damage_in(archive), open_zip(archive) as zipped:
         _check_names((info.filename for info in zipped.infolist()), archive)
         there = {info.filename: info for info in zipped.infolist()}
         _check_all_there(wanted, there, archive)
@@ -48,6 +55,31 @@ def read_zip(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO
             _check_size(name, there[name].file_size, most, archive)
             with zipped.open(there[name]) as stream:
                 yield name, stream
+
+
+@contextmanager
+def open_zip(archive: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip file whose directory is small enough to be read: zipfile reads all of it at once."""
+    with _Cautious(archive) as file, zipfile.ZipFile(file) as zipped:
+        if len(zipped.filelist) > MOST_MEMBERS:
+            raise _too_many(archive)
+        file.most = None
+        yield zipped
+
+
+class _Cautious(io.FileIO):
+    """A file that refuses to be read in large pieces, until it is known what it is."""
+
+    most: int | None = MOST_DIRECTORY
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.most is not None and size is not None and size > self.most:
+            raise _too_many(Path(str(self.name)))
+        return super().read(-1 if size is None else size) or b""
+
+
+def _too_many(archive: Path) -> DataError:
+    return DataError(f"{archive.name}: has more than {MOST_MEMBERS} members; not unpacked")
 
 
 def read_tar(archive: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, IO[bytes]]]:
@@ -117,10 +149,11 @@ def _tar_members(
     file: IO[bytes], mode: str, wanted: Mapping[str, int], archive: Path
 ) -> Iterator[tuple[str, IO[bytes]]]:
     found: set[str] = set()
-    with tarfile.open(fileobj=file, mode=mode) as tarred:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=file, mode=mode, tarinfo=_PlainMember) as tarred:  # type: ignore[call-overload]
         for count, member in enumerate(tarred):
             if count >= MOST_MEMBERS:
-                raise DataError(f"{archive.name}: has more than {MOST_MEMBERS} members; not unpacked")
+                raise _too_many(archive)
+            tarred.members = []  # which would keep every one of them
             _check_names([member.name], archive)
             name = member.name.removeprefix("./")
             if name not in wanted or name in found:
@@ -135,6 +168,20 @@ def _tar_members(
             if len(found) == len(wanted):
                 return
     _check_all_there(wanted, found, archive)
+
+
+class _PlainMember(tarfile.TarInfo):
+    """A member's head. What tarfile would read into memory before anybody can look at it is refused."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_PlainMember":
+        member = super().frombuf(buf, encoding, errors)
+        if member.type == tarfile.GNUTYPE_SPARSE or (member.type in HEADS and member.size > MOST_HEAD):
+            raise tarfile.ReadError("a member's head is too long")
+        return member
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        raise tarfile.ReadError("a member's head is too long")
 
 
 def _check_names(names: Iterable[str], archive: Path) -> None:

@@ -1,6 +1,6 @@
 """Images in .npy and .npz files. Headers are read here, so that no pickle is ever loaded."""
 
-import zipfile
+from collections.abc import Iterable
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from capspoe.data.archives import damage_in
+from capspoe.data.archives import damage_in, open_zip
 from capspoe.data.images import hash_positions, split_rows
 from capspoe.data.labels import number_labels
 from capspoe.data.prepare import Prepare
@@ -19,6 +19,7 @@ from capspoe.data.values import as_bytes, scale_of
 from capspoe.errors import DataError
 
 IMAGE_NAMES = ("images", "pixels", "x", "data", "arr_0")
+NAMED = 12  # arrays in an error; an .npz can have thousands
 LABEL_NAMES = ("labels", "label", "y", "targets", "target", "arr_1")
 
 
@@ -43,7 +44,7 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> ArraySource:
     """An .npz with images, perhaps labels, perhaps a train and a test part (see `_layout`)."""
     layout = _layout(path)
     opener = partial(_read_npz_pixels, path.absolute(), tuple(images for images, _ in layout))
-    lengths = [header_of(path, images).shape[0] for images, _ in layout]
+    lengths = [header.shape[0] for header in headers_of(path, [images for images, _ in layout])]
     labels, classes = _npz_labels(path, layout, lengths)
     if len(layout) == 2:
         edges = {"train": (0, lengths[0]), "test": (lengths[0], sum(lengths)), "all": (0, sum(lengths))}
@@ -53,15 +54,20 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> ArraySource:
     return ArraySource(opener, None if labels is None else labels[rows], classes, rows=rows, prepare=prepare)
 
 
-def header_of(path: Path, member: str) -> Header:
-    """The header of one array of an .npz."""
-    with damage_in(path), zipfile.ZipFile(path) as zipped, zipped.open(f"{member}.npy") as stream:
-        return _header(stream, zipped.getinfo(f"{member}.npy").file_size, f"{path}, array {member!r}")
+def headers_of(path: Path, members: Iterable[str]) -> list[Header]:
+    """The headers of some arrays of an .npz."""
+    found = []
+    with damage_in(path), open_zip(path) as zipped:
+        for member in members:
+            with zipped.open(f"{member}.npy") as stream:
+                size = zipped.getinfo(f"{member}.npy").file_size
+                found.append(_header(stream, size, f"{path}, array {member!r}"))
+    return found
 
 
 def _layout(path: Path) -> list[tuple[str, str | None]]:
     """(images, labels) names: of train and test where both are there, else of everything."""
-    with damage_in(path), zipfile.ZipFile(path) as zipped:
+    with damage_in(path), open_zip(path) as zipped:
         members = [name.removesuffix(".npy") for name in zipped.namelist() if name.endswith(".npy")]
     names = {name.lower(): name for name in members}
     parts = [_named(names, (f"{{}}_{part}", f"{part}_{{}}")) for part in ("train", "test")]
@@ -69,11 +75,13 @@ def _layout(path: Path) -> list[tuple[str, str | None]]:
         return [parts[0], parts[1]]
     if whole := parts[0] or _named(names, ("{}",)):
         return [whole]
-    pictures = [name for name in members if len(header_of(path, name).shape) in (3, 4)]
+    headers = headers_of(path, members)
+    pictures = [name for name, header in zip(members, headers, strict=True) if len(header.shape) in (3, 4)]
     if len(pictures) == 1:
         return [(pictures[0], None)]
+    some = ", ".join(members[:NAMED]) + (", ..." if len(members) > NAMED else "")
     raise DataError(
-        f"{path}: which of its arrays ({', '.join(members) or 'none'}) are the images? "
+        f"{path}: which of its arrays ({some or 'none'}) are the images? "
         "Name them images and labels, or x_train, y_train, x_test and y_test"
     )
 
@@ -125,9 +133,9 @@ def _map_npy(path: Path) -> NDArray[Any]:
 
 
 def _read_npz(path: Path, member: str) -> NDArray[Any]:
-    header = header_of(path, member)
+    header = headers_of(path, [member])[0]
     try:
-        with damage_in(path), zipfile.ZipFile(path) as zipped, zipped.open(f"{member}.npy") as stream:
+        with damage_in(path), open_zip(path) as zipped, zipped.open(f"{member}.npy") as stream:
             data = stream.read()
     except MemoryError as error:
         raise DataError(

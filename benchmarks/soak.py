@@ -35,6 +35,8 @@ SIZES = {
 }
 J, N = 4, 6
 GROWTH = 1.1
+IDLE = 25.0  # seconds after which the server may have closed a connection that is not used; it waits 30
+REOPENED = "connections opened again"
 
 
 def capspoe(*arguments: str) -> list[str]:
@@ -97,12 +99,22 @@ async def ask(
 async def client(
     number: int, count: int, port: int, seconds: dict[str, list[float]], statuses: Counter
 ) -> None:
-    rng = random.Random(number)
+    rng, name = random.Random(number), f"soak-{number}"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    started = time.perf_counter()
     for _ in range(count):
-        what = one_request(rng)
+        what, before = one_request(rng), started
         started = time.perf_counter()
-        status = await ask(reader, writer, port, f"soak-{number}", what)
+        try:
+            status = await ask(reader, writer, port, name, what)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            if started - before < IDLE:
+                raise
+            # This process was stopped for so long that the server closed the connection: as a browser does,
+            # open another one.
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            status = await ask(reader, writer, port, name, what)
+            statuses[REOPENED] += 1
         seconds.setdefault(what[1].split("?")[0].removeprefix("/api/"), []).append(
             time.perf_counter() - started
         )
@@ -119,7 +131,7 @@ async def soak(port: int, pid: int, clients: int, requests: int) -> tuple[dict, 
         fifth = requests / 5
         while True:
             await asyncio.sleep(0.2)
-            while sum(statuses.values()) >= fifth * len(memory):
+            while statuses[200] >= fifth * len(memory):
                 memory.append(resident(pid))
 
     watching = asyncio.create_task(watch())
@@ -163,7 +175,7 @@ def main() -> None:
         p50, p95, p99 = np.percentile(np.array(times) * 1000, [50, 95, 99])
         print(f"  {name:14} {len(times):7}  median {p50:6.0f} ms  95 % {p95:6.0f}  99 % {p99:6.0f}")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    if set(statuses) != {200} or memory[-1] > GROWTH * memory[1]:
+    if set(statuses) - {REOPENED} != {200} or memory[-1] > GROWTH * memory[1]:
         sys.exit("errors, or memory that grew")
 
 

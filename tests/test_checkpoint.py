@@ -1,5 +1,6 @@
 """The run folder survives what happens to files."""
 
+import hashlib
 import json
 import os
 import random
@@ -121,6 +122,47 @@ def test_every_setting_is_checked(tmp_path, part, name, value):
     (tmp_path / "config.json").write_text(json.dumps(stored))
     with pytest.raises(RunError, match=name):
         checkpoint.open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image": [28, 28, 0]}, "image shape"),
+        ({"image": [28, 28, 10**6]}, "image shape"),
+        ({"image": [28, 28]}, "image shape"),
+        ({"image": [28, 28.0, 1]}, "image shape"),
+        ({"format": 0}, "does not say its format"),
+        ({"run_this": "rm"}, "unknown entries .run_this"),
+    ],
+)
+def test_settings_of_a_stranger_are_refused(tmp_path, change, message):
+    """No checksum says that they are damaged."""
+    checkpoint.create(tmp_path, preset(), (28, 28, 1))
+    stored = json.loads((tmp_path / "config.json").read_text()) | change
+    del stored["sha256"]
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(RunError, match=message):
+        checkpoint.open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"step": -1}, {"step": 2**60}, {"step": 1.5}, {"step": None}, {"metrics_bytes": -1}),
+        *({"seconds": -1.0}, {"seconds": "1"}, {"stage": "capsules-x"}, {"stage": "../done"}, {"stage": 3}),
+        *({"window": []}, {"files": []}, {"metrics_sha256": 1}, {"another": 1}, {"sha256": 5}),
+    ],
+)
+def test_the_state_of_a_stranger_is_refused(folder, change):
+    """Its checksum is right."""
+    path = checkpoint.numbered(folder)[-1]
+    envelope = json.loads((path / "state.json").read_text())
+    content = json.dumps(json.loads(envelope["state"]) | change)
+    changed = {"state": content, "sha256": hashlib.sha256(content.encode()).hexdigest()}
+    (path / "state.json").write_text(json.dumps(changed))
+    with pytest.raises(RunError, match=r"state.json is missing or damaged"):
+        checkpoint.read(path)
+    assert checkpoint.newest(folder).state.step == 2
 
 
 @pytest.mark.parametrize("how", ["deleted", "emptied", "truncated", "flipped"])

@@ -50,6 +50,22 @@ def test_gradients_are_autograd_of_the_energy_difference_with_c_fixed(gate, neur
     torch.testing.assert_close(found.b, b)
 
 
+@NEURONS
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_the_gate_is_taught_by_the_gradient_of_its_choice(neurons, temperature):
+    layer = tiny_layer("winner", neurons)
+    x = torch.rand(9, 3, 2, generator=torch.Generator().manual_seed(4), dtype=F64)
+    on, c = torch.arange(9) % 2, layer(x).c.detach()
+    noise = Noise.for_batch(9, dtype=F64)
+    plain, _ = contrastive.step(layer, x, noise, temperature=temperature, on=on)
+    taught, _ = contrastive.step(layer, x, noise, temperature=temperature, on=on, teach=3.0)
+    chosen = layer.on_given_visible(layer.preactivation(x, c), temperature)[torch.arange(9), on]
+    w, b = torch.autograd.grad(3 * chosen.log().mean(), (layer.w_JNMI, layer.b))
+    torch.testing.assert_close(taught.w_JNMI - plain.w_JNMI, w)
+    torch.testing.assert_close(taught.b - plain.b, b)
+    torch.testing.assert_close(taught.a, plain.a)
+
+
 @GATES
 @NEURONS
 def test_expected_gradient_over_all_states_is_the_likelihoods(gate, neurons):

@@ -162,13 +162,15 @@ def both_steps(layer, x, noise, **options):
 
 
 @quick
-@given(shapes, LAYERS, st.integers(1, 3), st.booleans(), st.booleans(), st.integers(0, 99))
-def test_a_step_is_the_references(shape, options, k, regate, sample_visible, seed):
+@given(shapes, LAYERS, st.integers(1, 3), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_a_step_is_the_references(shape, options, k, regate, sample_visible, taught, seed):
     layer = some_layer(shape, options, seed)
-    x = torch.rand(shape[:3], generator=torch.Generator().manual_seed(seed))
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.rand(shape[:3], generator=rng)
     noise = Noise(seed, 4, 7 * torch.arange(shape[0]))
+    lesson = {"on": torch.randint(shape[3], (shape[0],), generator=rng), "teach": 0.7} if taught else {}
     found, right = both_steps(
-        layer, x, noise, k=k, temperature=1.5, regate=regate, sample_visible=sample_visible
+        layer, x, noise, k=k, temperature=1.5, regate=regate, sample_visible=sample_visible, **lesson
     )
     for one, other in zip((*found[0], *found[1]), (*right[0], *right[1]), strict=True):
         assert one.shape == other.shape
@@ -203,7 +205,9 @@ def a_step(options, count, batch=37):
     layer = some_layer((batch, 50, 3, 4, 5), options)
     x = torch.rand(batch, 50, 3, generator=torch.Generator().manual_seed(2))
     with threads(count), kernels.use("kernel"):
-        grads, info = contrastive.step(layer, x, Noise.for_batch(batch))
+        grads, info = contrastive.step(
+            layer, x, Noise.for_batch(batch), on=torch.arange(batch) % 4, teach=1.0
+        )
     return [*grads, *info]
 
 

@@ -100,6 +100,8 @@ class TrainingConfig:
     """Steps of the Markov chain."""
     neighbours: int = 5
     """Nearest images that each is joined to in the graph whose groups the gate learns; 0: it learns by annealing."""
+    teach: float = 1.0
+    """How much the gate is taught to choose an image's group, beside what the energy learns of it."""
     temperature: float = 30.0
     """Annealing: the temperature at which the gate starts; it falls to 1."""
     anneal: float = 0.7
@@ -171,6 +173,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "contrast": (0.1, 100),
     "epochs": (1, 1e6), "least_steps": (0, 1e9), "batch": (1, 1e6), "lr": (0, 100),
     "momentum": (0, 0.999), "l2": (0, 10), "cd": (1, 10**6), "neighbours": (0, 1000),
+    "teach": (0, 1000),
     "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100),
     "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
 }  # fmt: skip

@@ -7,6 +7,11 @@ chain from the data for a few steps and compare (Eq. 18):
 
 With the gate, the capsule drawn in the positive phase is the only one that is on. It stays on through the
 negative phase unless `regate` draws anew.
+
+Where it is known which capsule is to be on, the gate can be taught to choose it. With h_j the mean that capsule j
+has when it is on, the gradient of log P(on | x) has the same form:
+
+.. math:: \Delta W_{ij} = c_{ij} (1[j \text{ is to be on}] - P(j \text{ on} | x)) \langle x_i h_j \rangle
 """
 
 import math
@@ -20,6 +25,8 @@ from capspoe import kernels
 from capspoe.capsules import CapsuleLayer
 from capspoe.noise import Noise
 from capspoe.validate import check_count, check_tensor
+
+SURE = 1e-3  # a gate that is wrong by less than this has nothing to learn
 
 
 class Phase(NamedTuple):
@@ -108,22 +115,27 @@ def gradients(
     layer: CapsuleLayer, positive: Phase, negative: Phase, c: Float[Tensor, "B J I"] | None
 ) -> Gradients:
     """The update of Eq. 18 for the weights, and its like for the biases and the gate."""
-    batch = len(positive.x)
-
-    def correlation(phase: Phase) -> Tensor:
-        if kernels.chosen(phase.x, phase.mean):
-            r = None if c is None else layer.fan * c
-            return kernels.correlation(phase.mean, kernels.centred(phase.x, layer.mu), r)
-        if c is None:
-            return torch.einsum("bjn,bim->jnmi", phase.mean, phase.x - layer.mu)
-        return torch.einsum("bji,bjn,bim->jnmi", layer.fan * c, phase.mean, phase.x - layer.mu)
-
+    ends = [correlation(layer, phase.x, phase.mean, c) for phase in (positive, negative)]
     return Gradients(
-        w_JNMI=(correlation(positive) - correlation(negative)) / batch,
+        w_JNMI=(ends[0] - ends[1]) / len(positive.x),
         a=(positive.x - negative.x).mean(0),
         b=(positive.mean - negative.mean).mean(0),
         d=(positive.on_probability - negative.on_probability).mean(0),
     )
+
+
+def correlation(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    h: Float[Tensor, "B J N"],
+    c: Float[Tensor, "B J I"] | None,
+) -> Float[Tensor, "J N M I"]:
+    """The sum over the batch of r_ij h_j x_i^T, x less its mean: what the energy's derivative by w is made of."""
+    if kernels.chosen(x, h):
+        return kernels.correlation(h, kernels.centred(x, layer.mu), None if c is None else layer.fan * c)
+    if c is None:
+        return torch.einsum("bjn,bim->jnmi", h, x - layer.mu)
+    return torch.einsum("bji,bjn,bim->jnmi", layer.fan * c, h, x - layer.mu)
 
 
 @torch.no_grad()
@@ -136,11 +148,15 @@ def step(
     regate: bool = False,
     sample_visible: bool = False,
     on: Int[Tensor, " B"] | None = None,
+    teach: float = 0.0,
 ) -> tuple[Gradients, Info]:
-    """Route x, run both phases, and compare them. `on` says which capsule is on instead of drawing it."""
+    """Route x, run both phases, and compare them.
+
+    `on` says which capsule is on instead of drawing it; `teach`, how much the gate learns to choose that one.
+    """
     check_count("k", k)
     if layer.gate == "winner" and not regate and kernels.chosen(x, layer.w_JNMI, layer.a, layer.b):
-        return step_of_winners(layer, x, noise, k, temperature, sample_visible, on)
+        return step_of_winners(layer, x, noise, k, temperature, sample_visible, on, teach)
     routing = layer(x)
     c = None if layer.iterations == 1 else routing.c
     positive = hidden_phase(layer, x, routing.z, noise, 0, temperature, on)
@@ -151,7 +167,25 @@ def step(
         confidence=positive.on_probability.amax(-1).mean(),
         routing_entropy=routing_entropy(layer, c, x),
     )
-    return gradients(layer, positive, negative, c), info
+    found = gradients(layer, positive, negative, c)
+    if teach and on is not None and layer.gate == "winner":
+        wrong = lesson(layer, routing.z, on, positive.on_probability, teach / (temperature * len(x)))
+        found.w_JNMI.add_(correlation(layer, x, wrong, c))
+        found.b.add_(wrong.sum(0))
+    return found, info
+
+
+def lesson(
+    layer: CapsuleLayer,
+    z: Float[Tensor, "B J N"],
+    on: Int[Tensor, " B"],
+    probability: Float[Tensor, "B J"],
+    weight: float,
+) -> Float[Tensor, "B J N"]:
+    """weight times the gradient of log P(on | x) by z: the hidden means, by how far each capsule is from its due."""
+    due = torch.nn.functional.one_hot(on, probability.shape[1]).to(z) - probability
+    due = torch.where(due.abs() < SURE, 0, weight * due)
+    return due[:, :, None] * layer.hidden_given_visible(z)
 
 
 def step_of_winners(
@@ -162,6 +196,7 @@ def step_of_winners(
     temperature: float,
     sample_visible: bool,
     on: Int[Tensor, " B"] | None = None,
+    teach: float = 0.0,
 ) -> tuple[Gradients, Info]:
     """`step` by the CPU kernels when the winner stays: only its chain is followed, 1/J of the work."""
     sizes = {"B": None, "I": layer.lower[0], "M": layer.lower[1]}
@@ -169,14 +204,19 @@ def step_of_winners(
     x_BMI = kernels.centred(x, layer.mu)
     c, z, entropy = layer.routed_by_kernels(x_BMI)
     probability = layer.on_given_visible(z, temperature)
+    taught = on if teach else None
     if on is None:
         on = noise.choose(0, probability)
     mean_BN = layer.hidden_given_visible(z[torch.arange(len(x)), on])
+    routed = None if layer.iterations == 1 else c
     w, a, b, reconstruction = kernels.winner_gradients(
-        layer.w_JNMI, layer.a, layer.b, layer.mu, x_BMI, mean_BN, on,
-        None if layer.iterations == 1 else c, layer.fan,
+        layer.w_JNMI, layer.a, layer.b, layer.mu, x_BMI, mean_BN, on, routed, layer.fan,
         layer.neurons == "binary", noise, k, sample_visible,
     )  # fmt: skip
+    if taught is not None:
+        wrong = lesson(layer, z, taught, probability, teach / (temperature * len(x)))
+        kernels.add_correlation(wrong, x_BMI, routed, layer.fan, w)
+        b.add_(wrong.sum(0))
     info = Info(
         reconstruction=reconstruction,
         use=probability.mean(0),

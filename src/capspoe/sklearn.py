@@ -95,6 +95,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         l2: float = 1e-5,
         cd: int = 1,
         neighbours: int = 5,
+        teach: float = 1.0,
         temperature: float = 30.0,
         anneal: float = 0.7,
         balance: float = 0.3,
@@ -131,6 +132,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         self.l2 = l2
         self.cd = cd
         self.neighbours = neighbours
+        self.teach = teach
         self.temperature = temperature
         self.anneal = anneal
         self.balance = balance

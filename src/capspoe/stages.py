@@ -163,7 +163,9 @@ def train_capsules(
                 x = model.lift(code_batch(codes, mine.images, model.device), depth)
             temperature = 1.0 if guide else gate_temperature(step / steps, t.temperature, t.anneal)
             on = guide.winners(mine.images, model.device) if guide else None
-            gradient, info = contrastive.step(layer, x, noise, k=t.cd, temperature=temperature, on=on)
+            gradient, info = contrastive.step(
+                layer, x, noise, k=t.cd, temperature=temperature, on=on, teach=t.teach
+            )
             mean, square = x.mean(0), x.square().mean()
             distributed.average(mine.weight, *gradient, *info, mean, square)
             for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):

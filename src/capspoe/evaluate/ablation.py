@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # What is trained anew, on the same codes, and what changes only how images are drawn.
 TRAINED: dict[str, dict[str, Any]] = {
     "without neighbours: the gate anneals": {"neighbours": 0},
+    "the gate is not taught": {"teach": 0.0},
     "the agreement not scaled down": {"sharpness": 1.0},
     "one routing iteration": {"iterations": 1},
 }

@@ -8,6 +8,7 @@ from capspoe.kernels.backend import Backend, chosen, use
 from capspoe.kernels.sums import (
     Routed,
     WinnerGradients,
+    add_correlation,
     centred,
     correlation,
     preactivation,
@@ -21,6 +22,7 @@ __all__ = [
     "Backend",
     "Routed",
     "WinnerGradients",
+    "add_correlation",
     "centred",
     "chosen",
     "correlation",

@@ -223,6 +223,27 @@ def winner_gradients(
     return WinnerGradients(out, change.T, out_b, square.mean())
 
 
+def add_correlation(
+    h: Float[Tensor, "B J N"],
+    x_BMI: Float[Tensor, "B M I"],
+    c: Float[Tensor, "B J I"] | None,
+    fan: int,
+    out: Float[Tensor, "J N M I"],
+) -> None:
+    """out += sum over the batch of r_ij h_j x_i^T, quickly where most h_j are 0."""
+    from capspoe.kernels import winner
+    from capspoe.kernels.threads import in_parallel
+
+    J = h.shape[1]
+    capsule_E, image_E = torch.nonzero(h.abs().sum(-1).T, as_tuple=True)
+    start = np.searchsorted(array(capsule_E), np.arange(J + 1))
+    c_BJI = array(c) if c is not None else np.empty((0, J, x_BMI.shape[2]), np.float32)
+    in_parallel(
+        winner.add_correlation, J, array(image_E), start, c_BJI, np.float32(fan), array(h[image_E, capsule_E]),
+        array(x_BMI), array(out),
+    )  # fmt: skip
+
+
 def array(tensor: Tensor) -> np.ndarray:
     """The same memory for numba, which wants it contiguous."""
     return tensor.detach().contiguous().numpy()

@@ -156,6 +156,30 @@ def gradient(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def add_correlation(lo, hi, image_E, start, c_BJI, fan, h_EN, x_BMI, out_JNMI):  # type: ignore[no-untyped-def]
+    """For capsules lo to hi: out_j += sum of r_ij h x over the entries start_j to start_{j+1}, each of one image."""
+    N, M, I = out_JNMI.shape[1:]
+    most = 0
+    for j in range(lo, hi):
+        most = max(most, start[j + 1] - start[j])
+    p = np.empty((most, I), np.float32)
+    for j in range(lo, hi):
+        images, h = image_E[start[j] : start[j + 1]], h_EN[start[j] : start[j + 1]]
+        for m in range(M):
+            for k in range(len(images)):
+                b = images[k]
+                for i in range(I):
+                    r = fan * c_BJI[b, j, i] if len(c_BJI) > 0 else np.float32(1)
+                    p[k, i] = r * x_BMI[b, m, i]
+            for n in range(N):
+                out = out_JNMI[j, n, m]
+                for k in range(len(images)):
+                    h_k, p_k = h[k, n], p[k]
+                    for i in range(I):
+                        out[i] += h_k * p_k[i]
+
+
+@compiled
 def visible_change(lo, hi, xp_BK, xm_BK, mean_K, square_K):  # type: ignore[no-untyped-def]
     """For the visible units lo to hi: the means over the batch of x+ - x- and of its square."""
     batch = len(xp_BK)

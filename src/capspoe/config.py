@@ -74,9 +74,9 @@ class CapsuleConfig:
     """What `sample` draws from by default: the capsule's own distribution, or the paper's."""
     components: int = 8
     """Gaussians in each capsule's fitted prior."""
-    spread: float = 1.3
+    spread: float = 1.5
     """Factor on the spread of the fitted prior when drawing: more gives variety, less gives typical images."""
-    contrast: float = 3.0
+    contrast: float = 5.0
     """Factor on the code's logits when an image is painted; 1 paints the plain probabilities."""
 
 

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from capspoe.model import CapsulePoE
 from capspoe.report import write_report
 from capspoe.report.facts import duration, made_by, timings
 from capspoe.report.html import nested_tables, shown, strip
+from capspoe.report.sections import Subject
 from runs import QUICK, capspoe
 
 VOID = {"meta", "link", "img", "br"}
@@ -328,13 +330,11 @@ def _one_thread():
 
 
 def test_the_command_is_the_shortest_that_gives_the_settings():
-    assert made_by(preset("small", "mnist"), "r") == "capspoe train mnist --out r"
-    assert made_by(preset("paper", "mnist"), "r") == "capspoe train mnist --preset paper --out r"
-    assert made_by(preset("small", "digits", True), "r") == "capspoe train digits --literal --out r"
+    assert made_by(preset("small", "mnist")) == "capspoe train mnist"
+    assert made_by(preset("paper", "mnist")) == "capspoe train mnist --preset paper"
+    assert made_by(preset("small", "digits", True)) == "capspoe train digits --literal"
     binary = preset("small", "mnist", neurons="binary").replace(seed=3, bias=False)
-    assert (
-        made_by(binary, "my run") == "capspoe train mnist --neurons binary --no-bias --seed 3 --out 'my run'"
-    )
+    assert made_by(binary) == "capspoe train mnist --neurons binary --no-bias --seed 3"
 
 
 def test_timings():
@@ -386,3 +386,12 @@ def test_a_strip_holds_its_images_and_clear_gaps():
     assert picture[5:9, 6:11, 0] / 255 == pytest.approx(images[1, 1, ..., 0], abs=0.003)
     assert (picture[4, :, 1] == 0).all()
     assert (picture[5:9, 6:11, 1] == 255).all()
+
+
+def test_commands_name_the_run_as_it_was_named_and_show_no_path_of_the_machine(tmp_path):
+    def name(path):
+        return Subject(Path(path), None, None, None, None).name
+
+    assert name("runs/demo") == "runs/demo"
+    assert name("my runs/a") == "'my runs/a'"
+    assert name(tmp_path / "demo") == "demo"

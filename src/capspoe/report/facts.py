@@ -22,7 +22,7 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} cannot be read as JSON; make it again or delete it") from error
 
 
-def made_by(config: Config, out: str) -> str:
+def made_by(config: Config) -> str:
     """The shortest `capspoe train` command that gives these settings."""
     best: list[str] | None = None
     for name in ("small", "paper"):
@@ -37,7 +37,7 @@ def made_by(config: Config, out: str) -> str:
                     continue
                 if best is None or len(words) < len(best):
                     best = words
-    words = ["capspoe", "train", Path(config.data.data).name or config.data.data, *(best or []), "--out", out]
+    words = ["capspoe", "train", Path(config.data.data).name or config.data.data, *(best or [])]
     return shlex.join(words)
 
 

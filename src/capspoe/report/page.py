@@ -147,10 +147,11 @@ def _facts(subject: Subject, claims: Gallery | None, back: Reconstruction | None
 
 def _made(subject: Subject) -> str:
     run, config = subject.run, subject.model.config
+    name = escape(subject.name)
     parts = [
-        f"<pre><code>{escape(facts.made_by(config, run.name))}\ncapspoe report {escape(run.name)}</code></pre>",
+        f"<pre><code>{escape(facts.made_by(config))} --out {name}\ncapspoe report {name}</code></pre>",
         "<p>The same command with the same seed repeats the run. The figures are files of their own in "
-        f"<code>{escape(run.name)}/figures</code>.</p>",
+        f"<code>{name}/figures</code>.</p>",
     ]
     times = facts.timings(read_metrics(run), config.training.batch)
     tables = [nested_tables(times, "timings")] if times else []

@@ -1,5 +1,6 @@
 """The sections of the page: each writes its files into RUN/figures and gives its HTML."""
 
+import shlex
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,11 @@ class Subject(NamedTuple):
     def figures(self) -> Path:
         return self.run / "figures"
 
+    @property
+    def name(self) -> str:
+        """The run as a shell command names it; of an absolute path only the end, for a report may be given to others."""
+        return shlex.quote(self.run.name if self.run.is_absolute() else str(self.run))
+
     def label(self, k: int) -> str | None:
         if self.source is None or self.source.labels is None:
             return None
@@ -63,7 +69,7 @@ def generated(subject: Subject) -> str:
     )
     content = (
         f'<p>{words}</p><figure><div class="grid" style="--columns:{min(J, COLUMNS)}">{columns}</div></figure>'
-        + how(f"capspoe sample {subject.run.name} --out samples.png")
+        + how(f"capspoe sample {subject.name} --out samples.png")
     )
     return section("generated", "What the capsules generate", "Counterpart of the paper's Figure 3", content)
 
@@ -84,7 +90,7 @@ def routing(subject: Subject, image: int) -> str:
     content = (
         f"<p>{words}</p><figure>{wide(routing_diagram(view, name, label), f'Routing of {name}')}</figure>"
         f"<h3>Where capsule {view.winner} looks</h3>{heat(subject.model, view)}"
-        + how(f"capspoe routing {subject.run.name} --image {image}")
+        + how(f"capspoe routing {subject.name} --image {image}")
     )
     return section("routing", "How an image is routed", "Counterpart of the paper's Figure 1", content)
 
@@ -177,7 +183,7 @@ def traversals(subject: Subject, capsule: int) -> str:
         f"<p>{words}</p>{_sweeps(full, len(full.images))}"
         f"<details><summary>Every capsule: the {TOP_ROWS} principal axes that change most</summary>"
         f'<div class="cards">{every}</div></details>'
-        + how(f"capspoe traverse {subject.run.name} --capsule {capsule}")
+        + how(f"capspoe traverse {subject.name} --capsule {capsule}")
     )
     return section("traversals", "What the numbers of a capsule change", "", content)
 
@@ -213,7 +219,7 @@ def reconstruction(subject: Subject, shown: int = 10) -> tuple[str, Reconstructi
         f"the pixels over {len(found.on):,} test images."
     )
     content = f'<p>{words}</p><figure class="rows">{"".join(rows)}</figure>'
-    content += how(f"capspoe reconstruct {subject.run.name}") + _interpolations(subject)
+    content += how(f"capspoe reconstruct {subject.name}") + _interpolations(subject)
     return section("reconstructions", "Images and what comes back", "", content), found
 
 

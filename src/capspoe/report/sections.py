@@ -40,7 +40,7 @@ class Subject(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The run as a shell command names it; of an absolute path only the end, for a report may be given to others."""
+        """The run as a shell command names it; of an absolute path only the end, since reports are passed on."""
         return shlex.quote(self.run.name if self.run.is_absolute() else str(self.run))
 
     def label(self, k: int) -> str | None:

@@ -1,7 +1,7 @@
 r"""A layer of capsules as an energy model: parameters, energy, free energy, conditionals, gate."""
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -64,8 +64,8 @@ class CapsuleLayer(nn.Module):
             check_count(f"the number of {name} capsules", count)
             check_count(f"the number of neurons in a {name} capsule", neurons_each)
         check_count("iterations", iterations)
-        check_choice("gate", gate, ("winner", "none"))
-        check_choice("neurons", neurons, ("gaussian", "binary"))
+        check_choice("gate", gate, get_args(Gate))
+        check_choice("neurons", neurons, get_args(Neurons))
         check_choice("normalize", normalize, ("lower", "upper"))
         check_choice("agreement", agreement, ("cosine", "dot"))
         if not (math.isfinite(sharpness) and math.isfinite(initial_std) and initial_std >= 0):
@@ -94,6 +94,11 @@ class CapsuleLayer(nn.Module):
     def W(self) -> Float[Tensor, "J I N M"]:
         """The paper's matrices: W[j, i] is W_ij."""
         return self.fan * self.w_JNMI.permute(0, 3, 1, 2)
+
+    @property
+    def gated(self) -> bool:
+        """Whether exactly one capsule is on."""
+        return self.gate != "none"
 
     @property
     def fan(self) -> int:
@@ -177,7 +182,7 @@ class CapsuleLayer(nn.Module):
 
     def on_given_visible(self, z: Float[Tensor, "B J N"], temperature: float = 1.0) -> Float[Tensor, "B J"]:
         """P(j on | x): softmax_j((F_j + d_j) / T) with the gate, |squash(z_j)| (Eq. 7) without it."""
-        if self.gate == "none":
+        if not self.gated:
             return on_probability(z)
         return torch.softmax((self.evidence(z) + self.d) / temperature, dim=-1)
 
@@ -212,7 +217,7 @@ class CapsuleLayer(nn.Module):
         energy = -(self.preactivation(x, c) * h).sum((1, 2)) - (self.a * x).sum((1, 2))
         if self.neurons == "gaussian":
             energy = energy + h.square().sum((1, 2)) / 2
-        if self.gate == "winner":
+        if self.gated:
             if on is None:
                 raise InputError("on is needed: with the gate the energy depends on which capsule is on")
             energy = energy - self.d[on]
@@ -228,7 +233,7 @@ class CapsuleLayer(nn.Module):
     def free_energy(self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, " B"]:
         """-log P(x) - log Z for fixed c: the marginal of Eq. 13, whose product runs over j and n."""
         evidence_BJ = self.evidence(self.preactivation(x, c))
-        total = evidence_BJ.sum(-1) if self.gate == "none" else torch.logsumexp(evidence_BJ + self.d, -1)
+        total = torch.logsumexp(evidence_BJ + self.d, -1) if self.gated else evidence_BJ.sum(-1)
         return -total - (self.a * x).sum((1, 2))
 
     @torch.no_grad()

@@ -68,7 +68,7 @@ def hidden_phase(
     """The hidden side of x. With the gate one capsule is drawn, or `on` is kept."""
     mean = layer.hidden_given_visible(z)
     probability = layer.on_given_visible(z, temperature)
-    if layer.gate == "none":
+    if not layer.gated:
         return Phase(x, mean, None, probability)
     if on is None:
         on = noise.choose(stream, probability)
@@ -106,7 +106,7 @@ def negative_phase(
             x = (noise.uniform(stream + 2, *x.shape[1:]) < x).to(x)
         z = layer.preactivation(x, c)
         phase = hidden_phase(layer, x, z, noise, stream + 3, temperature, None if regate else phase.on)
-    if layer.gate == "winner" and not regate:  # the same capsule at both ends: no news of which is on
+    if layer.gated and not regate:  # the same capsule at both ends: no news of which is on
         return phase._replace(on_probability=positive.on_probability)
     return phase
 
@@ -155,7 +155,7 @@ def step(
     `on` says which capsule is on instead of drawing it; `teach`, how much the gate learns to choose that one.
     """
     check_count("k", k)
-    if layer.gate == "winner" and not regate and kernels.chosen(x, layer.w_JNMI, layer.a, layer.b):
+    if layer.gated and not regate and kernels.chosen(x, layer.w_JNMI, layer.a, layer.b):
         return step_of_winners(layer, x, noise, k, temperature, sample_visible, on, teach)
     routing = layer(x)
     c = None if layer.iterations == 1 else routing.c
@@ -168,7 +168,7 @@ def step(
         routing_entropy=routing_entropy(layer, c, x),
     )
     found = gradients(layer, positive, negative, c)
-    if teach and on is not None and layer.gate == "winner":
+    if teach and on is not None and layer.gated:
         wrong = lesson(layer, routing.z, on, positive.on_probability, teach / (temperature * len(x)))
         found.w_JNMI.add_(correlation(layer, x, wrong, c))
         found.b.add_(wrong.sum(0))

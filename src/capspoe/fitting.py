@@ -132,11 +132,11 @@ class Partial:
             x = model.lift(code_batch(codes, np.arange(len(codes)), model.device), depth)
         temperature = gate_temperature(self.step / max(t.least_steps, 1), t.temperature, t.anneal)
         gradient, info = contrastive.step(layer, x, noise, k=t.cd, temperature=temperature)
-        gain = math.sqrt(layer.upper[0]) if layer.gate == "winner" else 1.0  # each sees 1 / J of the images
+        gain = math.sqrt(layer.upper[0]) if layer.gated else 1.0  # each sees 1 / J of the images
         for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):
             parameter.grad = -gain * ascent if parameter.requires_grad else None
         self.optimizers[depth].step()
-        if layer.gate == "winner":
+        if layer.gated:
             layer.balance(info.use, t.balance, self.share)
         values = {"weight_norm": layer.w_JNMI.norm().item(), "use": info.use.tolist()}
         watch(layer, values, self.step + 1, enough_to_tell(layer, len(codes)))

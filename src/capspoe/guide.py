@@ -31,7 +31,7 @@ class Guide(NamedTuple):
 def guide_for(model: CapsulePoE, codes: np.ndarray, folder: Path, journal: Journal) -> Guide | None:
     """The guide of a run, or None where the gate is to find its way alone (or has nothing to choose)."""
     neighbours, capsules = model.config.training.neighbours, model.top.upper[0]
-    if model.top.gate == "none" or neighbours == 0 or capsules == 1:
+    if not model.top.gated or neighbours == 0 or capsules == 1:
         return None
 
     def make() -> np.ndarray | None:

@@ -185,7 +185,7 @@ class CapsulePoE(nn.Module):
             raise InputError("hidden contains NaN or infinite values")
         if on is not None:
             h = switched_on(h, winners(on, len(h), J).to(self.device))
-        elif self.top.gate == "winner" and bool(((h != 0).any(-1).sum(-1) > 1).any()):
+        elif self.top.gated and bool(((h != 0).any(-1).sum(-1) > 1).any()):
             raise InputError("hidden has several capsules on; pass `on` to say which one counts")
         images = []
         for part in h.split(CHUNK):
@@ -214,7 +214,7 @@ class CapsulePoE(nn.Module):
                 continue
             c, z = self.top(self.lift(code))
             h = self.top.hidden_given_visible(z)
-            if self.top.gate == "winner":
+            if self.top.gated:
                 h = switched_on(h, self.top.on_given_visible(z).argmax(-1))
             painted.append(self.array(self.paint(h, None if self.top.iterations == 1 else c)))
         return np.concatenate(painted)

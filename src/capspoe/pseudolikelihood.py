@@ -46,6 +46,6 @@ def _evidence_at(
         evidence = z_BJN.new_zeros(())
         for n in range(layer.upper[1]):
             evidence = evidence + F.softplus(z_BJN[:, :, n, None, None] + w_JNMI[:, n] * r_BJ1I * change)
-    if layer.gate == "none":
+    if not layer.gated:
         return evidence.sum(1)
     return torch.logsumexp(evidence + layer.d[:, None, None], 1)

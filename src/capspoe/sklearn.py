@@ -299,7 +299,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
                 f"X must have {J * N} columns, {N} for each of {J} capsules, not {numbers.shape[1]}"
             )
         hidden = numbers.reshape(-1, J, N)
-        if top.gate == "none":
+        if not top.gated:
             return self._original(self.model_.decode(hidden))
         h = torch.from_numpy(hidden.copy())
         z = torch.logit(h, eps=1e-6) if top.neurons == "binary" else h

@@ -153,7 +153,7 @@ def train_capsules(
     per_epoch = -(-len(codes) // t.batch)
     steps = planned_steps(t.epochs, len(codes), t)
     lr = t.lr * (10 if not top and model.top.neurons == "gaussian" else 1)  # the layers below are binary
-    gain = float(np.sqrt(layer.upper[0])) if layer.gate == "winner" else 1.0  # each sees 1 / J of the images
+    gain = float(np.sqrt(layer.upper[0])) if layer.gated else 1.0  # each sees 1 / J of the images
     title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
     with journal.stage(f"capsules-{depth}", title, steps, state.step):
         for step, index in steps_in_order(len(codes), t.batch, t.seed, 2 + depth, state.step, steps):
@@ -173,7 +173,7 @@ def train_capsules(
             for group in optimizer.param_groups:
                 group["lr"] = lr * (1 - step / steps)
             optimizer.step()
-            if layer.gate == "winner":
+            if layer.gated:
                 layer.balance(info.use, t.balance, guide.share if guide else None)
             values = capsule_values(layer, gradient, info, square - mean.square().mean(), temperature)
             watch(layer, values, step + 1, may_collapse=guide is None and enough_to_tell(layer, mine.batch))
@@ -228,7 +228,7 @@ def watch(layer: CapsuleLayer, values: dict[str, Any], step: int, may_collapse: 
             f"training diverged at step {step}: the weights have grown to {values['weight_norm'] / units:.0f} on "
             "average; lower lr and run again (the last good checkpoint is kept)"
         )
-    if may_collapse and layer.gate == "winner" and layer.upper[0] > 1 and max(values["use"]) > 0.995:
+    if may_collapse and layer.gated and layer.upper[0] > 1 and max(values["use"]) > 0.995:
         raise DivergedError(
             f"training collapsed at step {step}: capsule {int(np.argmax(values['use']))} takes all images; raise "
             "balance or temperature, or lower lr, and run again (the last good checkpoint is kept)"
@@ -277,7 +277,7 @@ def seen_by_capsules(model: CapsulePoE, codes: np.ndarray) -> tuple[Tensor, list
         winner = probability.argmax(-1).numpy()
         for j in range(J):
             if sum(map(len, kept[j])) < PRIOR_IMAGES:
-                rows = winner == j if layer.gate == "winner" else slice(None)
+                rows = winner == j if layer.gated else slice(None)
                 kept[j].append(z[:, j].cpu().numpy()[rows])
     distributed.all_sum(use)
     everybody = distributed.gathered([np.concatenate(parts)[:PRIOR_IMAGES] for parts in kept])

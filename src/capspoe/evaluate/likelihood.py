@@ -66,7 +66,7 @@ def freeze(
         d_J=d,
         base_V=torch.logit(mean.reshape(-1), eps=0.01),
         binary=layer.neurons == "binary",
-        gated=layer.gate == "winner",
+        gated=layer.gated,
     )
 
 

@@ -50,7 +50,7 @@ class Loaded:
 
     @property
     def gated(self) -> bool:
-        return self.config.capsules.gate == "winner"
+        return self.config.capsules.gate != "none"
 
     def reload(self) -> bool:
         """Load the newest checkpoint if it is another one than before."""

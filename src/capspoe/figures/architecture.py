@@ -62,7 +62,7 @@ def _count(*modules: object) -> int:
 def _upward(layer: CapsuleLayer) -> tuple[str, ...]:
     iterations = layer.iterations
     routed = f"routing, {iterations} iterations" if iterations > 1 else "no routing"
-    state = "one is on" if layer.gate == "winner" else "no gate"
+    state = "one is on" if layer.gated else "no gate"
     return (routed, f"W: {layer.lower[0]}x{layer.upper[0]} of {layer.upper[1]}x{layer.lower[1]}",
             f"{layer.neurons}, {state}")  # fmt: skip
 
@@ -90,7 +90,7 @@ def architecture(
                 _volume(x, _MIDDLE, stage.shape, stages[0].shape or (1, 1, 1), image if k == 0 else None)
             )
         else:
-            parts.append(_capsules(x, _MIDDLE, k == len(stages) - 1 and model.top.gate == "winner"))
+            parts.append(_capsules(x, _MIDDLE, k == len(stages) - 1 and model.top.gated))
         for line, (words, css) in enumerate(((stage.name, "text"), (stage.size, "quiet"))):
             parts.append(text(x, _MIDDLE + 82 + 17 * line, words, 13, css, text_anchor="middle",
                               font_weight="600" if line == 0 else None))  # fmt: skip

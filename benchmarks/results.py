@@ -18,6 +18,7 @@ from typing import Any
 
 from capspoe import checkpoint
 from capspoe.config import Config, preset
+from capspoe.errors import RunError
 from capspoe.evaluate.ablation import DRAWN, TRAINED
 from capspoe.training import FREE_TO_CHANGE, finished
 
@@ -38,6 +39,7 @@ KINDS = {  # what follows a data set's name: small, paper, ...
     "literal": {"literal": True},
     "paper-literal": {"name": "paper", "literal": True},
 }
+PART = r"\{\{(.+?)\}\}"  # what the text asks for
 Evaluation = dict[str, Any]
 
 
@@ -68,9 +70,15 @@ class Finished:
 
 
 def find(folders: list[Path]) -> list[Finished]:
-    return [
-        Finished(f, checkpoint.open_run(f).config) for f in folders if checkpoint.exists(f) and finished(f)
-    ]
+    """The finished runs among the folders; what cannot be read, such as one of an older version, is left out."""
+    found = []
+    for folder in folders:
+        try:
+            if checkpoint.exists(folder) and finished(folder):
+                found.append(Finished(folder, checkpoint.open_run(folder).config))
+        except RunError as error:
+            print(f"results: {folder} is left out: {error}", file=sys.stderr)
+    return found
 
 
 def number(values: list[float], digits: int) -> str:
@@ -155,14 +163,20 @@ def minutes_table(runs: list[Finished]) -> str:
 
 
 def fill(text: str, found: dict[str, str]) -> str:
-    """The text with its parts; a paragraph that lacks one is a line that says what is missing."""
-    paragraphs = []
-    for paragraph in text.split("\n\n"):
-        wanted = re.findall(r"\{\{(.+?)\}\}", paragraph)
-        missing = [name for name in wanted if name not in found]
+    """The text with its parts; paragraphs that lack one become a line that says what is missing."""
+    paragraphs: list[str] = []
+    missing: list[str] = []
+    for paragraph in [*text.split("\n\n"), ""]:
+        absent = [name for name in re.findall(PART, paragraph) if name not in found]
+        missing += absent
+        if absent:
+            continue
         if missing:
-            paragraph = f"*Not there yet: {', '.join(missing)}. `make reproduce` makes it.*"
-        paragraphs.append(re.sub(r"\{\{(.+?)\}\}", lambda match: found[match.group(1)], paragraph))
+            sections = dict.fromkeys(" ".join(name.split()[:2]) for name in missing)
+            told = missing if len(missing) == 1 else sections
+            paragraphs.append(f"*Not measured yet: {', '.join(told)}. `make reproduce` does it.*")
+            missing = []
+        paragraphs.append(re.sub(PART, lambda match: found[match.group(1)], paragraph))
     return "\n\n".join(paragraphs).rstrip() + "\n"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from capspoe import cli
+from capspoe import cli, kernels
 from runs import QUICK, options
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -30,7 +30,8 @@ def called(monkeypatch):
 
     def call(command):
         seen.append(command[0])
-        cli.main(list(command))
+        with kernels.use("reference"):  # nothing to compile
+            cli.main(list(command))
         return 0
 
     monkeypatch.setattr(reproduce, "call", call)
@@ -60,11 +61,14 @@ def test_a_plan_is_carried_out_once(where, called, cache, capsys):
 
 def test_the_page_says_what_is_there_and_what_is_missing(where, called, cache):
     runs, docs = where
-    (run,) = results.find([runs / "digits-0", runs / "nowhere"])
+    (runs / "strange").mkdir()
+    (runs / "strange" / "config.json").write_text("{}")
+    (runs / "strange" / "checkpoints" / "00000001").mkdir(parents=True)
+    (run,) = results.find([runs / "digits-0", runs / "nowhere", runs / "strange"])
     assert run.section is None  # it is no preset, so its numbers stand under no heading
     page = (docs / "results.md").read_text()
     assert "| `runs/digits-0` | digits, seed 0 (8 channels, 4x6 capsules) |" in page
-    assert "*Not there yet: mnist small models. `make reproduce` makes it.*" in page
+    assert "## CIFAR-10\n\n*Not measured yet: cifar10 small. `make reproduce` does it.*" in page
     assert "{{" not in page
     made = results.parts([run.evaluation()])
     fid = next(row["fid"] for row in run.evaluation()["rows"] if row["name"] == "capspoe")

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench browser reproduce clean
+.PHONY: setup demo test lint bench browser docs reproduce clean
 
 setup: $(VENV)/.installed
 
@@ -38,9 +38,14 @@ test: lint browser
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
+# Warnings are errors: a link that leads nowhere, a page that is in no menu.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "the documentation is in site/index.html"
+
 # Hours: trains and evaluates what docs/results.md reports, and writes it. Interrupt it at will; it carries on.
 reproduce: setup
 	$(BIN)/python benchmarks/reproduce.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build site src/*.egg-info

@@ -1,0 +1,21 @@
+// Pages that are read from the disk may not start a worker, and the search runs in one: there a hidden frame does
+// its work. Its postMessage answers this page; what this page posts arrives in it as an event.
+if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(url) {
+      super()
+      const frame = document.createElement("iframe")
+      frame.hidden = true
+      document.documentElement.append(frame)
+      this.inside = frame.contentWindow
+      this.inside.postMessage = data => this.dispatchEvent(new MessageEvent("message", { data }))
+      const script = frame.contentDocument.createElement("script")
+      script.src = url
+      this.ready = new Promise(done => { script.onload = done })
+      frame.contentDocument.body.append(script)
+    }
+    postMessage(data) {
+      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })))
+    }
+  }
+}

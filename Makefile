@@ -38,9 +38,9 @@ test: lint browser
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
-# Warnings are errors: a link that leads nowhere, a page that is in no menu.
+# Warnings are errors: a link that leads nowhere, a page that is in no menu.  (--quiet would hide them.)
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "the documentation is in site/index.html"
 
 # Hours: trains and evaluates what docs/results.md reports, and writes it. Interrupt it at will; it carries on.

@@ -165,6 +165,18 @@ def test_files_that_are_named_exist(page):
         assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    """As they stand in the repository; the site's own are checked when it is built."""
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), target
+        headings = re.findall(r"^#+ (.*)", file.read_text(), re.M) if anchor else []
+        anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+        assert not anchor or anchor in anchors, target
+
+
 def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text()
     targets = {t for page in PAGES for t in re.findall(r"(?:^|`)make (\w+)", page.read_text(), re.M)}

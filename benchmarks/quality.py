@@ -42,7 +42,7 @@ def scores(model: CapsulePoE) -> dict[str, float]:
 
 def codes(run: Path) -> list[dict[str, Any]]:
     model = CapsulePoE.load(run)
-    exact = codes_of(model, open_for(model, None, "train").pixels).astype(np.float32)
+    exact = codes_of(model, open_for(model, None, "train").images().pixels, np.float32)
     rows = []
     for kind in ("float32", "float16", "uint8"):
         row = {"run": run.name, "codes": kind, **scores(variant(model, rounded(exact, kind)))}

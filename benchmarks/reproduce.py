@@ -3,7 +3,7 @@
 Trains and evaluates every run of the plan in runs/, draws the figures into docs/figures, and writes docs/results.md.
 It takes hours, and may be interrupted at any time: what is there already is not done again, and a training or an
 evaluation that was stopped carries on. With names, only those runs are made; docs/results.md is written from
-whatever is there. --plan only prints the plan.
+these and from what benchmarks/records keeps of others. --plan only prints the plan.
 """
 
 import json
@@ -16,17 +16,27 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import results
 
 from capspoe.training import finished
 
-RUNS = Path("runs")
 QUICK = ("--quick", "--samples", "2000")
 ABLATE = (*QUICK, "--ablate")
 LONG = ("--samples", "2000")
 INTERRUPTED = 130
+
+
+class Places(NamedTuple):
+    """Where the runs are, the page and its figures, and what is kept of the runs for it."""
+
+    runs: Path = Path("runs")
+    docs: Path = results.DOCS
+    records: Path = results.RECORDS
+
+
+HERE = Places()
 
 
 @dataclass(frozen=True)
@@ -74,9 +84,9 @@ class Step:
     after: Callable[[], Any] = lambda: None
 
 
-def steps_of(run: Run, runs: Path = RUNS, docs: Path = results.DOCS) -> Iterator[Step]:
+def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
     """What has to be done for a run, in order."""
-    folder, figures = runs / run.name, docs / "figures"
+    folder, figures = where.runs / run.name, where.docs / "figures"
     yield Step(("train", *run.train, "--out", str(folder)), lambda: finished(folder), run.training)
     if run.picture:
         path = figures / f"{run.picture}.png"
@@ -132,14 +142,14 @@ def call(command: tuple[str, ...]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def left(run: Run, *where: Path) -> list[Step]:
+def left(run: Run, where: Places = HERE) -> list[Step]:
     """The steps of a run that are still to be done; before it is trained, all of them."""
-    steps = list(steps_of(run, *where))
+    steps = list(steps_of(run, where))
     return steps if not steps[0].done() else [step for step in steps if not step.done()]
 
 
-def print_plan(plan: tuple[Run, ...], *where: Path) -> None:
-    todo = [(run, left(run, *where)) for run in plan]
+def print_plan(plan: tuple[Run, ...], where: Places = HERE) -> None:
+    todo = [(run, left(run, where)) for run in plan]
     for run, steps in todo:
         print(f"{run.name:<22}", f"{sum(s.minutes for s in steps):>4.0f} min" if steps else "there already")
         for step in steps:
@@ -150,11 +160,11 @@ def print_plan(plan: tuple[Run, ...], *where: Path) -> None:
     )
 
 
-def carry_out(plan: tuple[Run, ...], runs: Path = RUNS, docs: Path = results.DOCS) -> list[str]:
+def carry_out(plan: tuple[Run, ...], where: Places = HERE) -> list[str]:
     """Do what is left of the plan and write the page; gives the commands that failed."""
     failed = []
     for run in plan:
-        for step in steps_of(run, runs, docs):
+        for step in steps_of(run, where):
             if step.done():
                 continue
             said, began = shlex.join(("capspoe", *step.command)), time.monotonic()
@@ -167,7 +177,8 @@ def carry_out(plan: tuple[Run, ...], runs: Path = RUNS, docs: Path = results.DOC
             print(f"=== done in {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
         if failed and failed[-1].endswith(f"(exit code {INTERRUPTED})"):
             break
-        print(results.write(sorted(p for p in runs.glob("*") if p.is_dir()), docs), flush=True)
+        made = sorted(p for p in where.runs.glob("*") if p.is_dir())
+        print(results.write(made, where.docs, where.records), flush=True)
     return failed
 
 

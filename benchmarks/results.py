@@ -1,8 +1,10 @@
 """docs/results.md from trained and evaluated runs: python benchmarks/results.py [RUN ...]  (default: runs/*)
 
-A run belongs to a section of the page when its settings are those of a preset, whatever its seed. Runs that differ
-in their seed alone are averaged; the number after ± is half of what they span. The text around the tables stands in
-benchmarks/results.md.in; a paragraph whose numbers are not there says so.
+What the page needs of each finished run is kept in benchmarks/records/NAME.json, and the page is written from all
+that stand there: results may come from several machines, and stay when the runs are gone. A run belongs to a section
+when its settings are those of a preset, whatever its seed. Runs that differ in their seed alone are averaged; the
+number after ± is half of what they span. The text around the tables stands in benchmarks/results.md.in; a paragraph
+whose numbers are not there says so.
 """
 
 import json
@@ -10,8 +12,6 @@ import os
 import re
 import sys
 from collections import defaultdict
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -24,7 +24,9 @@ from capspoe.training import FREE_TO_CHANGE, finished
 
 HERE = Path(__file__).parent
 DOCS = Path(os.path.relpath(HERE.parent / "docs"))
+RECORDS = Path(os.path.relpath(HERE / "records"))
 FULL = "evaluation-full.json"  # an evaluation without --quick, kept beside the quick one of every seed
+EVALUATIONS = {"quick": "evaluation.json", "full": FULL}
 COLUMNS = {
     "fid": ("FID", 1),
     "precision": ("precision", 3),
@@ -41,44 +43,58 @@ KINDS = {  # what follows a data set's name: small, paper, ...
 }
 PART = r"\{\{(.+?)\}\}"  # what the text asks for
 Evaluation = dict[str, Any]
+Record = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A run that came to its end."""
-
-    folder: Path
-    config: Config
-
-    @cached_property
-    def section(self) -> str | None:
-        """'mnist paper' for a run with the settings of that preset; None when they are others."""
-        data, own = self.config.data.data, self.config.training
-        for kind, of_preset in KINDS.items():
-            free = {name: getattr(own, name) for name in ("seed", *FREE_TO_CHANGE)}
-            if self.config == preset(data=data, **of_preset).replace(**free):
-                return f"{data} {kind}"
-        return None
-
-    @property
-    def minutes(self) -> float:
-        return checkpoint.newest(self.folder).state.seconds / 60
-
-    def evaluation(self, name: str = "evaluation.json") -> Evaluation | None:
-        path = self.folder / name
-        return json.loads(path.read_text()) if path.exists() else None
+def section_of(config: Config) -> str | None:
+    """'mnist paper' for the settings of that preset; None when they are others."""
+    data, own = config.data.data, config.training
+    for kind, of_preset in KINDS.items():
+        free = {name: getattr(own, name) for name in ("seed", *FREE_TO_CHANGE)}
+        if config == preset(data=data, **of_preset).replace(**free):
+            return f"{data} {kind}"
+    return None
 
 
-def find(folders: list[Path]) -> list[Finished]:
-    """The finished runs among the folders; what cannot be read, such as one of an older version, is left out."""
-    found = []
+def record_of(folder: Path) -> Record:
+    """What the page needs of a finished run, with whatever evaluations it has."""
+    config = checkpoint.open_run(folder).config
+    return {
+        "run": folder.name,
+        "section": section_of(config),
+        "settings": f"{section_of(config) or config.data.data}, seed {config.training.seed} "
+        f"({config.autoencoder.channels} channels, {config.capsules.layers} capsules)",
+        "minutes": round(checkpoint.newest(folder).state.seconds / 60, 2),
+        **{
+            name: shortened(json.loads((folder / file).read_text()))
+            for name, file in EVALUATIONS.items()
+            if (folder / file).exists()
+        },
+    }
+
+
+def shortened(evaluation: Evaluation) -> Evaluation:
+    """Without what only a report of the single run shows."""
+    kept = {name: evaluation[name] for name in evaluation if name != "data"}
+    own = ("use", "table", "commonest_class", "sample_class_entropy")
+    kept["specialisation"] = {k: v for k, v in evaluation["specialisation"].items() if k not in own}
+    axes = kept["instantiation"].get("axes")
+    kept["instantiation"] = {
+        m: axes["measures"][m]["share_of_capsules"] for m in (axes["measures"] if axes else {})
+    }
+    return kept
+
+
+def keep(folders: list[Path], records: Path) -> None:
+    """Records of the finished runs among the folders, without those that cannot be read (of an older version)."""
+    records.mkdir(exist_ok=True)
     for folder in folders:
         try:
             if checkpoint.exists(folder) and finished(folder):
-                found.append(Finished(folder, checkpoint.open_run(folder).config))
+                text = json.dumps(record_of(folder), indent=1)
+                (records / f"{folder.name}.json").write_text(text + "\n")
         except RunError as error:
             print(f"results: {folder} is left out: {error}", file=sys.stderr)
-    return found
 
 
 def number(values: list[float], digits: int) -> str:
@@ -121,44 +137,42 @@ def parts(evaluations: list[Evaluation]) -> dict[str, str]:
         found["entropy"] = number([c["mean_sample_class_entropy"] for c in capsules], 3)
         probes = {k: number([e["probe"][k] for e in evaluations], 3) for k in first["probe"]}
         found["probes"] = ", ".join(f"{k} {v}" for k, v in probes.items())
-    axes = [e["instantiation"].get("axes") for e in evaluations]
-    if all(axes):
-        shares = {m: [a["measures"][m]["share_of_capsules"] for a in axes] for m in axes[0]["measures"]}
-        found["dimensions"] = ", ".join(f"{m} {number([100 * s for s in v], 0)} %" for m, v in shares.items())
+    if first["instantiation"]:
+        shares = {m: [100 * e["instantiation"][m] for e in evaluations] for m in first["instantiation"]}
+        found["dimensions"] = ", ".join(f"{m} {number(share, 0)} %" for m, share in shares.items())
     return found
 
 
-def all_parts(runs: list[Finished], docs: Path = DOCS) -> dict[str, str]:
+def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
     """Every part by its name in the text: 'mnist small models', 'mnist paper picture', 'minutes', ..."""
-    sections: dict[str, list[Finished]] = defaultdict(list)
-    for run in runs:
-        if run.section:
-            sections[run.section].append(run)
+    sections: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if record["section"]:
+            sections[record["section"]].append(record)
     found = {}
     for section, members in sections.items():
-        data, kind = section.split()
-        made = parts(evaluations) if (evaluations := [e for r in members if (e := r.evaluation())]) else {}
-        if full := next((e for r in members if (e := r.evaluation(FULL))), None):
-            made["full"] = parts([full])["models"]
-        picture = Path("figures") / f"{data}-{kind}.png"
+        quick = [r["quick"] for r in members if "quick" in r]
+        made = parts(quick) if quick else {}
+        if full := [r["full"] for r in members if "full" in r]:
+            made["full"] = parts(full)["models"]
+        picture = Path("figures") / f"{section.replace(' ', '-')}.png"
         if (docs / picture).exists():
-            made["picture"] = f"![Four samples of each capsule, {data}, {kind}]({picture})"
+            made["picture"] = f"![Four samples of each capsule, {section}]({picture})"
         found |= {f"{section} {part}": text for part, text in made.items()}
-    if runs:
-        found["minutes"] = minutes_table(runs)
+    if records:
+        found["minutes"] = minutes_table(records)
     if (docs / "figures" / "routing.svg").exists():
         found["routing"] = "![The paper's Figure 1 from a run](figures/routing.svg)"
     return found
 
 
-def minutes_table(runs: list[Finished]) -> str:
+def minutes_table(records: list[Record]) -> str:
     lines = ["| run | settings | training | evaluation |", "|---|---|---|---|"]
-    for run in runs:
-        config, spent = run.config, [e["seconds"] / 60 for e in [run.evaluation()] if e]
-        size = f"{config.autoencoder.channels} channels, {config.capsules.layers} capsules"
-        known = f"{run.section or config.data.data}, seed {config.training.seed} ({size})"
-        evaluated = f"{spent[0]:.1f} min" if spent else "none yet"
-        lines.append(f"| `runs/{run.folder.name}` | {known} | {run.minutes:.1f} min | {evaluated} |")
+    for record in records:
+        evaluated = f"{record['quick']['seconds'] / 60:.1f} min" if "quick" in record else "none"
+        lines.append(
+            f"| `runs/{record['run']}` | {record['settings']} | {record['minutes']:.1f} min | {evaluated} |"
+        )
     return "\n".join(lines)
 
 
@@ -180,10 +194,12 @@ def fill(text: str, found: dict[str, str]) -> str:
     return "\n\n".join(paragraphs).rstrip() + "\n"
 
 
-def write(folders: list[Path], docs: Path = DOCS) -> Path:
+def write(folders: list[Path], docs: Path = DOCS, records: Path = RECORDS) -> Path:
+    keep(folders, records)
     text = (HERE / "results.md.in").read_text()
     page = docs / "results.md"
-    page.write_text(fill(text, all_parts(find(folders), docs)))
+    known = [json.loads(path.read_text()) for path in sorted(records.glob("*.json"))]
+    page.write_text(fill(text, all_parts(known, docs)))
     return page
 
 

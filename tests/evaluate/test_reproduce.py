@@ -20,7 +20,7 @@ TINY = ("--quick", "--samples", "40")
 def where(tmp_path_factory):
     home = tmp_path_factory.mktemp("reproduced")
     (home / "docs" / "figures").mkdir(parents=True)
-    return home / "runs", home / "docs"
+    return reproduce.Places(home / "runs", home / "docs", home / "records")
 
 
 @pytest.fixture
@@ -44,36 +44,42 @@ def plan(evaluate=TINY, **more):
 
 
 def test_a_plan_is_carried_out_once(where, called, cache, capsys):
-    runs, docs = where
-    assert reproduce.carry_out(plan(), *where) == []
+    runs, docs, _ = where
+    assert reproduce.carry_out(plan(), where) == []
     assert called == ["train", "sample", "routing", "evaluate"]
     for name in ("figures/digits-small.png", "figures/routing.svg", "results.md"):
         assert (docs / name).stat().st_size > 100
     called.clear()
-    assert reproduce.carry_out(plan(), *where) == []
+    assert reproduce.carry_out(plan(), where) == []
     assert called == []
-    reproduce.print_plan(plan(), *where)
+    reproduce.print_plan(plan(), where)
     assert "digits-0               there already" in capsys.readouterr().out
     # Other options than the evaluation has: only that is done again.
     assert not reproduce.evaluated(runs / "digits-0" / "evaluation.json", ("--quick", "--samples", "60"))
     assert not reproduce.evaluated(runs / "digits-0" / "evaluation.json", ("--samples", "40"))
 
 
-def test_the_page_says_what_is_there_and_what_is_missing(where, called, cache):
-    runs, docs = where
+def test_the_page_says_what_is_there_and_what_is_missing(where, called, cache, capsys):
+    runs, docs, records = where
     (runs / "strange").mkdir()
     (runs / "strange" / "config.json").write_text("{}")
     (runs / "strange" / "checkpoints" / "00000001").mkdir(parents=True)
-    (run,) = results.find([runs / "digits-0", runs / "nowhere", runs / "strange"])
-    assert run.section is None  # it is no preset, so its numbers stand under no heading
+    assert results.write([runs / "digits-0", runs / "nowhere", runs / "strange"], docs, records).exists()
+    assert [path.name for path in records.iterdir()] == ["digits-0.json"]
+    assert "strange is left out" in capsys.readouterr().err
+    record = json.loads((records / "digits-0.json").read_text())
+    assert record["section"] is None  # it is no preset, so its numbers stand under no heading
     page = (docs / "results.md").read_text()
     assert "| `runs/digits-0` | digits, seed 0 (8 channels, 4x6 capsules) |" in page
     assert "## CIFAR-10\n\n*Not measured yet: cifar10 small. `make reproduce` does it.*" in page
     assert "{{" not in page
-    made = results.parts([run.evaluation()])
-    fid = next(row["fid"] for row in run.evaluation()["rows"] if row["name"] == "capspoe")
+    evaluation = json.loads((runs / "digits-0" / "evaluation.json").read_text())
+    made = results.parts([record["quick"]])
+    fid = next(row["fid"] for row in evaluation["rows"] if row["name"] == "capspoe")
     assert f"| capspoe | {fid:.1f} | " in made["models"]
     assert "ablation" not in made
+    # The page stays when the run is gone: what it needs is kept.
+    assert results.write([], docs, records).read_text() == page
 
 
 def test_runs_of_several_seeds_are_averaged():
@@ -87,13 +93,13 @@ def test_runs_of_several_seeds_are_averaged():
 def test_a_preset_is_known_whatever_its_seed_and_threads():
     for kind, of_preset in results.KINDS.items():
         config = results.preset(data="mnist", **of_preset).replace(seed=7, threads=1)
-        assert results.Finished(Path(), config).section == f"mnist {kind}"
-    assert results.Finished(Path(), config.replace(epochs=1)).section is None
+        assert results.section_of(config) == f"mnist {kind}"
+    assert results.section_of(config.replace(epochs=1)) is None
 
 
 def test_an_evaluation_in_full_is_kept_beside_the_quick_one(where, called, monkeypatch):
     """The quick one is made again after it: both commands write evaluation.json."""
-    folder = where[0] / "digits-0"
+    folder = where.runs / "digits-0"
 
     def call(command):
         called.append(command)
@@ -105,18 +111,19 @@ def test_an_evaluation_in_full_is_kept_beside_the_quick_one(where, called, monke
     kept = (folder / "evaluation.json").read_text()
     monkeypatch.setattr(reproduce, "call", call)
     monkeypatch.setattr(results, "write", lambda *_: "page")
-    assert reproduce.carry_out(plan(long=True), *where) == []
+    assert reproduce.carry_out(plan(long=True), where) == []
     assert [("--quick" in c) for c in called] == [False, True]
     assert json.loads((folder / results.FULL).read_text())["settings"]["quick"] is False
     (folder / "evaluation.json").write_text(kept)
+    (folder / results.FULL).unlink()
 
 
 def test_a_failure_is_named_and_an_interruption_stops(where, monkeypatch):
     plan_of_two = tuple(reproduce.Run(name, ("mnist", "--no-such-option"), 1) for name in ("one", "two"))
-    failed = reproduce.carry_out(plan_of_two, *where)  # processes of their own
+    failed = reproduce.carry_out(plan_of_two, where)  # processes of their own
     assert [f.split()[-1] for f in failed] == ["2)", "2)"]
     monkeypatch.setattr(reproduce, "call", lambda _: reproduce.INTERRUPTED)
-    assert len(reproduce.carry_out(plan_of_two, *where)) == 1
+    assert len(reproduce.carry_out(plan_of_two, where)) == 1
 
 
 def test_every_run_of_the_plan_is_understood(monkeypatch):
@@ -126,7 +133,7 @@ def test_every_run_of_the_plan_is_understood(monkeypatch):
     monkeypatch.setattr(training, "command", lambda config, folder, resume: seen.append((config, folder)))
     for run in reproduce.PLAN:
         cli.main(list(next(reproduce.steps_of(run)).command))
-    sections = [results.Finished(folder, config).section for config, folder in seen]
+    sections = [results.section_of(config) for config, _ in seen]
     text = (Path(results.HERE) / "results.md.in").read_text()
     for section in set(sections) - {None}:
         assert "{{" + section in text, section

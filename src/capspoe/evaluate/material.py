@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 
 from capspoe.codes import code_batch
 from capspoe.encoding import open_for
@@ -75,9 +76,9 @@ def flat(codes: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def codes_of(model: CapsulePoE, pixels: np.ndarray) -> np.ndarray:
-    """Codes (n, I, M) in float16, as training keeps them."""
-    codes = np.empty((len(pixels), *model.autoencoder.capsules), np.float16)
+def codes_of(model: CapsulePoE, pixels: np.ndarray, dtype: DTypeLike = np.float16) -> np.ndarray:
+    """Codes (n, I, M), by default in float16, as training keeps them."""
+    codes = np.empty((len(pixels), *model.autoencoder.capsules), dtype)
     for start in range(0, len(pixels), CHUNK):
         x = model.tensor(pixels[start : start + CHUNK])
         codes[start : start + CHUNK] = model.autoencoder.encode(x).cpu().numpy()

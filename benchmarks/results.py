@@ -13,8 +13,10 @@ import re
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
 from typing import Any
+
+from goals import goals_on_fashion, goals_on_mnist, goals_table
+from scores import Evaluation, number, table
 
 from capspoe import checkpoint
 from capspoe.config import Config, preset
@@ -27,14 +29,6 @@ DOCS = Path(os.path.relpath(HERE.parent / "docs"))
 RECORDS = Path(os.path.relpath(HERE / "records"))
 FULL = "evaluation-full.json"  # an evaluation without --quick, kept beside the quick one of every seed
 EVALUATIONS = {"quick": "evaluation.json", "full": FULL}
-COLUMNS = {
-    "fid": ("FID", 1),
-    "precision": ("precision", 3),
-    "recall": ("recall", 3),
-    "purity": ("purity", 3),
-    "nmi": ("NMI", 3),
-    "probe": ("probe", 3),
-}
 KINDS = {  # what follows a data set's name: small, paper, ...
     "small": {},
     "paper": {"name": "paper"},
@@ -42,7 +36,6 @@ KINDS = {  # what follows a data set's name: small, paper, ...
     "paper-literal": {"name": "paper", "literal": True},
 }
 PART = r"\{\{(.+?)\}\}"  # what the text asks for
-Evaluation = dict[str, Any]
 Record = dict[str, Any]
 
 
@@ -97,25 +90,6 @@ def keep(folders: list[Path], records: Path) -> None:
             print(f"results: {folder} is left out: {error}", file=sys.stderr)
 
 
-def number(values: list[float], digits: int) -> str:
-    """The mean, and half the span where there are several values."""
-    spread = f" ± {(max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
-
-
-def table(evaluations: list[Evaluation], names: list[str]) -> str:
-    lines = ["| model | " + " | ".join(title for title, _ in COLUMNS.values()) + " |", "|---" * 7 + "|"]
-    for name in names:
-        rows = [row for e in evaluations for row in e["rows"] if row["name"] == name]
-        cells = []
-        for key, (_, digits) in COLUMNS.items():
-            values = [row[key] for row in rows if row.get(key) is not None]
-            cells.append(number(values, digits) if values else "")
-        failed = [row["failed"] for row in rows if "failed" in row]
-        lines.append(f"| {name}{f' (failed: {failed[0]})' if failed else ''} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def parts(evaluations: list[Evaluation]) -> dict[str, str]:
     """What the text may ask of a section; what these evaluations do not have is left out."""
     names = list(dict.fromkeys(row["name"] for e in evaluations for row in e["rows"]))
@@ -155,6 +129,10 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
         made = parts(quick) if quick else {}
         if full := [r["full"] for r in members if "full" in r]:
             made["full"] = parts(full)["models"]
+        if section == "mnist small" and quick and full:
+            made["goals"] = goals_table(goals_on_mnist(quick, full))
+        if section == "fashion-mnist small" and quick:
+            made["goals"] = goals_table(goals_on_fashion(quick))
         picture = Path("figures") / f"{section.replace(' ', '-')}.png"
         if (docs / picture).exists():
             made["picture"] = f"![Four samples of each capsule, {section}]({picture})"

@@ -10,6 +10,7 @@ from capspoe import cli, kernels
 from runs import QUICK, options
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import goals
 import reproduce
 import results
 
@@ -88,6 +89,59 @@ def test_runs_of_several_seeds_are_averaged():
     assert text.splitlines()[-1] == "| capspoe | 12.0 ± 2.0 |  |  |  |  |  |"
     failed = [{"rows": [{"name": "literal", "failed": "step 3"}]}]
     assert "| literal (failed: step 3) |" in results.table(failed, ["literal"])
+
+
+def evaluation_of(shift=0.0, **changes):
+    """An evaluation in which every goal is reached, but for the scores that are changed: name -> (score, value)."""
+    rows = {
+        "floor: training images": {"fid": 4.0},
+        "capspoe": {"fid": 10.0, "precision": 0.96, "recall": 0.85, "purity": 0.95, "probe": 0.95},
+        "capspoe, after 100 Gibbs steps": {"fid": 15.0},
+        "k-means + PCA on the codes": {"fid": 62.0, "recall": 0.5, "purity": 0.7},
+        "one routing iteration": {"fid": 14.0, "purity": 0.9},
+        "RBM on the codes": {"fid": 90.0, "probe": 0.94},
+        "binary neurons with the gate, the paper's sampling": {"fid": 200.0},
+        "the paper to the letter": {"fid": 1500.0},
+    }
+    for name, (score, value) in changes.items():
+        rows[name.replace("_", " ")][score] = value
+    made = [{"name": n, **{s: v + shift * (s == "fid") for s, v in row.items()}} for n, row in rows.items()]
+    return {
+        "rows": made,
+        "specialisation": {"alive": 20, "capsules": 20},
+        "probe": {"raw pixels": 0.92},
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "missed"),
+    [
+        ({}, []),
+        ({"capspoe": ("fid", 10.6)}, ["FID, default sampling"]),
+        ({"RBM_on_the_codes": ("fid", 9.0)}, ["FID, default sampling"]),
+        ({"capspoe": ("precision", 0.94)}, ["recall, with precision .95"]),
+        ({"capspoe": ("purity", 0.91)}, ["purity of the winning capsule"]),
+        ({"one_routing_iteration": ("fid", 10.3)}, ["what routing adds"]),
+        ({"one_routing_iteration": ("purity", 0.96)}, ["what routing adds"]),
+        ({"capspoe,_after_100_Gibbs_steps": ("fid", 22.0)}, ["FID after 100 Gibbs steps"]),
+        ({"RBM_on_the_codes": ("probe", 0.96)}, ["linear probe on the hidden numbers"]),
+        (
+            {"the_paper_to_the_letter": ("fid", 900.0)},
+            ["FID of the paper's sampling, binary neurons with the gate"],
+        ),
+    ],
+)
+def test_goals_are_called_reached_only_when_they_are(changed, missed):
+    seeds = [evaluation_of(shift, **changed) for shift in (0.0, 0.4)]
+    found = goals.goals_on_mnist(seeds, seeds[:1])
+    assert [g.what for g in found if not g.reached] == missed
+    assert goals.goals_table(found).count("**no**") == len(missed)
+
+
+def test_fashion_mnist_is_to_beat_its_rival_in_each_score():
+    assert [g.reached for g in goals.goals_on_fashion([evaluation_of()])] == [True] * 3
+    worse = evaluation_of(capspoe=("recall", 0.4))
+    assert [g.reached for g in goals.goals_on_fashion([worse])] == [True, False, True]
 
 
 def test_a_preset_is_known_whatever_its_seed_and_threads():

@@ -1,0 +1,62 @@
+"""Scores of several evaluations side by side."""
+
+from collections import defaultdict
+from statistics import mean
+from typing import Any
+
+from capspoe.evaluate.ablation import DRAWN, TRAINED
+
+COLUMNS = {
+    "fid": ("FID", 1),
+    "precision": ("precision", 3),
+    "recall": ("recall", 3),
+    "purity": ("purity", 3),
+    "nmi": ("NMI", 3),
+    "probe": ("probe", 3),
+}
+Evaluation = dict[str, Any]
+
+
+def number(values: list[float], digits: int) -> str:
+    """The mean, and half the span where there are several values."""
+    spread = f" ± {(max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}"
+
+
+def table(evaluations: list[Evaluation], names: list[str]) -> str:
+    lines = ["| model | " + " | ".join(title for title, _ in COLUMNS.values()) + " |", "|---" * 7 + "|"]
+    for name in names:
+        rows = [row for e in evaluations for row in e["rows"] if row["name"] == name]
+        cells = []
+        for key, (_, digits) in COLUMNS.items():
+            values = [row[key] for row in rows if row.get(key) is not None]
+            cells.append(number(values, digits) if values else "")
+        failed = [row["failed"] for row in rows if "failed" in row]
+        lines.append(f"| {name}{f' (failed: {failed[0]})' if failed else ''} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+class Rows:
+    """The rows of several evaluations by their names."""
+
+    def __init__(self, evaluations: list[Evaluation]) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for evaluation in evaluations:
+            for row in evaluation["rows"]:
+                self.rows[row["name"]].append(row)
+
+    def all(self, name: str, score: str) -> list[float]:
+        return [row[score] for row in self.rows[name] if row.get(score) is not None]
+
+    def mean(self, name: str, score: str) -> float:
+        return mean(self.all(name, score))
+
+    def shown(self, name: str, score: str) -> str:
+        return number(self.all(name, score), COLUMNS[score][1])
+
+    def least_of_others(self, score: str) -> float:
+        """Of all models but this one in its variants, and but the floors."""
+        others = [
+            n for n in self.rows if not n.startswith(("capspoe", "floor")) and n not in {*TRAINED, *DRAWN}
+        ]
+        return min(self.mean(n, score) for n in others if self.all(n, score))

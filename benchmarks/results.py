@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 DOCS = Path(os.path.relpath(HERE.parent / "docs"))
 RECORDS = Path(os.path.relpath(HERE / "records"))
 FULL = "evaluation-full.json"  # an evaluation without --quick, kept beside the quick one of every seed
+WAYS = HERE / "routing.json"  # by benchmarks/routing.py
 EVALUATIONS = {"quick": "evaluation.json", "full": FULL}
 KINDS = {  # what follows a data set's name: small, paper, ...
     "small": {},
@@ -137,6 +138,13 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
         if (docs / picture).exists():
             made["picture"] = f"![Four samples of each capsule, {section}]({picture})"
         found |= {f"{section} {part}": text for part, text in made.items()}
+    if WAYS.exists():
+        runs = defaultdict(list)
+        for row in json.loads(WAYS.read_text()):
+            runs[row["run"]].append(row)
+        for data in ("mnist", "fashion-mnist"):
+            if own := [{"rows": rows} for run, rows in runs.items() if run.startswith(data)]:
+                found[f"{data} ways"] = table(own, [row["name"] for row in own[0]["rows"]])
     if records:
         found["minutes"] = minutes_table(records)
     if (docs / "figures" / "routing.svg").exists():

@@ -8,8 +8,6 @@ import tyro
 
 from capspoe.errors import InputError, RunError
 
-Preset = Literal["small", "paper"]
-
 
 @dataclass(frozen=True)
 class DataConfig:

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capspoe.errors import DataError, InputError
 
-Split = Literal["train", "test", "all"]
 SPLITS = ("train", "test", "all")
 TEST_SHARE = 0.1
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SECONDS = 120  # after which they are ended
+SECONDS = 400  # after which they are ended
 
 
 def environment(**more: object) -> dict[str, str]:

@@ -25,7 +25,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from capspoe import __version__
+from capspoe import __version__, durable
 from capspoe.config import Config, from_dict
 from capspoe.durable import gone_unless_finished, sync_folder, write_atomically, write_synced, writing
 from capspoe.errors import RunError
@@ -302,21 +302,12 @@ def changed_files(folder: Path, state: State) -> list[str]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one training writes to a run folder. The lock goes with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no advisory lock on a folder
+    """Only one training writes to a run folder."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(durable.locked(folder, wait=False))
+        except BlockingIOError:
+            raise RunError(
+                f"another training is writing to {folder}; wait for it, or choose another --out"
+            ) from None
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise RunError(
-            f"another training is writing to {folder}; wait for it, or choose another --out"
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(handle)

@@ -42,7 +42,11 @@ COMMANDS = {  # where each one lives, under capspoe.commands
     "bench": "measuring",
     "data": "data",
 }
-SHARED = ("train", "encode")  # what the processes of torchrun do together; the rest is done by the first
+SHARED = (
+    "train",
+    "encode",
+    "evaluate",
+)  # what the processes of torchrun do together; the rest is done by the first
 
 
 def main(arguments: list[str] | None = None) -> None:

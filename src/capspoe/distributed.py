@@ -8,7 +8,7 @@ process nothing here does anything.
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -25,8 +25,20 @@ MEETING = timedelta(minutes=5)  # for all to come
 PATIENCE = timedelta(days=1)  # process 0 may work alone for hours; one that has ended is noticed at once
 
 
+class _Here:
+    """What this process knows of the others."""
+
+    store: dist.Store | None = None  # where they leave each other notes
+    alone = False  # inside `alone`
+    shared = 0  # how often things were given out by `taken`
+
+
 def world() -> int:
     """How many processes work together."""
+    return 1 if _Here.alone else _started()
+
+
+def _started() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -42,7 +54,7 @@ def first() -> bool:
 
 def on_this_machine() -> int:
     """How many of the processes share this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if world() > 1 else 1
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if _started() > 1 else 1
 
 
 @contextmanager
@@ -58,9 +70,11 @@ def joined() -> Iterator[None]:
         dist.init_process_group("gloo", store=store, rank=number, world_size=count, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"the processes of this run cannot reach one another: {error}") from error
+    _Here.store = store
     try:
         yield
     finally:
+        _Here.store = None
         dist.destroy_process_group()
 
 
@@ -112,6 +126,38 @@ def together() -> Iterator[None]:
         raise failure
     if failed < world():
         raise PeerError(f"process {rank()} stopped because process {failed} failed")
+
+
+# Whole things, each done by one process.
+
+
+def taken(things: Iterable[Value]) -> Iterator[Value]:
+    """Those of the things that this process is to do: whoever is free takes the next one.
+
+    Everybody calls it with the same things in the same order.
+    """
+    if world() == 1:
+        yield from things
+        return
+    _Here.shared += 1
+    assert _Here.store is not None
+    queue, given = list(things), f"given-{_Here.shared}"
+    while True:
+        with _peers():
+            place = _Here.store.add(given, 1) - 1
+        if place >= len(queue):
+            return
+        yield queue[place]
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Work that is this process's own: nothing in it is shared out or exchanged."""
+    before, _Here.alone = _Here.alone, True
+    try:
+        yield
+    finally:
+        _Here.alone = before
 
 
 # Shares of a batch.
@@ -215,5 +261,5 @@ def _peers() -> Iterator[None]:
     except RuntimeError as error:
         raise PeerError(
             f"process {rank()} stopped because another process of this run has ended; "
-            "run the same command again to carry on from the last checkpoint"
+            "run the same command again to carry on from what was saved"
         ) from error

@@ -35,6 +35,25 @@ def gone_unless_finished(path: Path) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def locked(folder: Path, wait: bool) -> Iterator[None]:
+    """Only one process at a time is in here with a folder. The lock goes with the process, however it ends.
+
+    Whoever comes second waits, or gets a BlockingIOError.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows has no advisory lock on a folder
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_synced(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from short import shortened
 
 import capspoe as package
 from capspoe import CapsulePoE, checkpoint
@@ -18,6 +19,8 @@ from capspoe.evaluate.material import Material, codes_of, hidden_of
 from capspoe.evaluate.run import evaluate
 from capspoe.evaluate.table import lines
 from runs import QUICK, files_of
+from together import peers, torchrun
+from together import run as in_processes
 
 SMALL = QUICK | {"size": 12}
 
@@ -88,6 +91,56 @@ def test_an_interrupted_evaluation_keeps_its_parts(run, full, tmp_path, monkeypa
     assert again["likelihood"] == full["likelihood"]
 
 
+def without_seconds(value):
+    if isinstance(value, dict):
+        return {name: without_seconds(v) for name, v in value.items() if name != "seconds"}
+    return [without_seconds(v) for v in value] if isinstance(value, list) else value
+
+
+SHARED = """
+from capspoe.evaluate.cache import Cache
+from capspoe.evaluate.run import evaluate
+put = Cache.put
+Cache.put = lambda cache, name, value: (print(name), put(cache, name, value))
+evaluate({folder!r}, samples=60, quiet=True)
+"""
+
+
+def without(run, folder, *names):
+    """A copy of an evaluated run in which these parts are still to be computed."""
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns(*(f"{name}-*" for name in ("all", *names))))
+
+
+def test_processes_share_the_parts_and_come_to_the_same_result(run, full, tmp_path, monkeypatch):
+    folder, names = (
+        tmp_path / "run",
+        ["capspoe", "likelihood", "linear-probe", "literal", "one-routing-iteration"],
+    )
+    without(run, folder, *names)
+    monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "cache"))  # the feature net is not there yet
+    ended = peers(2, shortened(SHARED.format(folder=str(folder))))
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    ours, theirs = (out.split() for _, out, _ in ended)
+    assert len(ours) > 1
+    assert len(theirs) > 0
+    assert sorted(ours + theirs) == ["all", *names]
+    assert ours[-1] == "all"
+    together = json.loads((folder / "evaluation.json").read_text())
+    assert without_seconds(together) == without_seconds(full)
+    assert len(list((tmp_path / "cache" / "features").glob("*.safetensors"))) == 1
+
+
+def test_a_process_that_ends_is_told_of_and_what_was_finished_stays(run, full, tmp_path):
+    folder = tmp_path / "run"
+    without(run, folder, "likelihood")
+    ends = "import os\nfrom capspoe.evaluate import run\nrun.likelihood = lambda *a: os._exit(7)\n"
+    ended = peers(2, shortened(ends + SHARED.format(folder=str(folder))))
+    assert sorted(code for code, _, _ in ended) == [1, 7]
+    (said,) = (errors for code, _, errors in ended if code == 1)
+    assert "stopped because another process of this run has ended; run the same command again" in said
+    assert without_seconds(evaluate(folder, samples=60, quiet=True)) == without_seconds(full)
+
+
 def test_other_weights_are_computed_anew(run, full, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     model = CapsulePoE.load(run)
@@ -119,6 +172,10 @@ def test_without_labels_it_says_so(tmp_path, cache):
     assert result["specialisation"]["capsules"] == 4
     assert "log_p_lower" in result["likelihood"]
     assert any("no labels" in line for line in lines(result))
+    done = in_processes(torchrun(2, "evaluate", tmp_path / "run", "--quick", "--samples", 50))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("The data has no labels") == 1
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "run" / "evaluation.json")
 
 
 def test_ablations_switch_one_thing_off_at_a_time(run, full, monkeypatch):
@@ -131,7 +188,11 @@ def test_ablations_switch_one_thing_off_at_a_time(run, full, monkeypatch):
     monkeypatch.setattr(baselines, "variant", unchanged)
     result = evaluate(run, samples=60, ablate=True, quiet=True)
     names = [row["name"] for row in result["rows"]]
-    assert changed == [{"neighbours": 0}, {"sharpness": 1.0}]  # one iteration is among the baselines already
+    assert changed == [
+        {"neighbours": 0},
+        {"teach": 0.0},
+        {"sharpness": 1.0},
+    ]  # one iteration is among the baselines already
     assert len(names) == len(set(names))
     assert {*ablation.TRAINED, *ablation.DRAWN} <= set(names)
     own, narrow = (next(r for r in result["rows"] if r["name"] == n) for n in ("capspoe", "spread 1"))

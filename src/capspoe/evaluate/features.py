@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from capspoe.data import cache_dir
-from capspoe.durable import write_atomically, writing
+from capspoe.durable import locked, write_atomically, writing
 
 FEATURES = 128
 VERSION = 1  # raised when the net or its training changes, so that an old one is not taken for a new one
@@ -128,7 +128,10 @@ def feature_net(
     told: Told | None = None,
     home: Path | None = None,
 ) -> Trained:
-    """The feature net of a labelled data set: from the cache, or trained and kept there."""
+    """The feature net of a labelled data set: from the cache, or trained and kept there.
+
+    Of several processes that need it one trains, and the others wait.
+    """
     some = np.linspace(0, len(train.pixels) - 1, min(len(train.pixels), MOST_IMAGES)).astype(int)
     train = Labelled(train.pixels[some], train.labels[some])
     classes = int(max(train.labels.max(), test.labels.max())) + 1
@@ -144,22 +147,27 @@ def feature_net(
     stored = read(weights_file, info_file, train, classes)
     if stored:
         return stored
-    net = train_net(train, classes, seed, told)
-    data = safetensors.torch.save({k: v.contiguous() for k, v in net.state_dict().items()})
-    info = {
-        "data": plain,
-        "features": FEATURES,
-        "classes": classes,
-        "train_images": len(train.pixels),
-        "test_images": len(test.pixels),
-        "test_accuracy": float((see(net, test.pixels).labels == test.labels).mean()),
-        "sha256": hashlib.sha256(data).hexdigest(),
-        **settings,
-    }
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(weights_file, data)
-        write_atomically(info_file, (json.dumps(info, indent=2) + "\n").encode())
+    with locked(folder, wait=True):
+        stored = read(weights_file, info_file, train, classes)
+        if stored:
+            return stored
+        net = train_net(train, classes, seed, told)
+        data = safetensors.torch.save({k: v.contiguous() for k, v in net.state_dict().items()})
+        info = {
+            "data": plain,
+            "features": FEATURES,
+            "classes": classes,
+            "train_images": len(train.pixels),
+            "test_images": len(test.pixels),
+            "test_accuracy": float((see(net, test.pixels).labels == test.labels).mean()),
+            "sha256": hashlib.sha256(data).hexdigest(),
+            **settings,
+        }
+        with writing(folder):
+            write_atomically(weights_file, data)
+            write_atomically(info_file, (json.dumps(info, indent=2) + "\n").encode())
     return Trained(net, info)
 
 

@@ -14,7 +14,7 @@ class Teller:
 
     def __init__(self, parts: int, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
-        self.parts, self.number = parts, 0
+        self.parts = parts
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -30,10 +30,9 @@ class Teller:
         self.bar.update(self.task, completed=done, total=total)
 
     @contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def part(self, number: int, name: str) -> Iterator[None]:
         """One part of the evaluation, with its time."""
-        self.number += 1
-        label = f"{self.number}/{self.parts} {name}"
+        label = f"{number}/{self.parts} {name}"
         self.bar.reset(self.task, description=label, total=None, visible=True)
         if self.bar.disable:
             self.console.print(label, markup=False)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from capspoe import checkpoint
+from capspoe import checkpoint, distributed
 from capspoe.encoding import open_for
 from capspoe.errors import DivergedError, RunError
 from capspoe.evaluate import baselines
@@ -70,9 +70,34 @@ def evaluate(
     quiet: bool = False,
     ablate: bool = False,
 ) -> dict[str, Any]:
-    """Score a finished run and write RUN/evaluation.json. What was computed before is not computed again."""
+    """Score a finished run and write RUN/evaluation.json. What was computed before is not computed again.
+
+    Of several processes each computes some of the parts, and the first writes.
+    """
     folder = Path(run)
     settings = settings_for(quick, samples, seed, ablate)
+    whole = "all-ablated" if ablate else "all"
+    with distributed.joined():
+        with distributed.together():
+            cache = opened_cache(folder, settings)
+        result: dict[str, Any] | None = distributed.of_first(lambda: cache.get(whole))
+        if result is None:
+            with distributed.together():
+                evaluation = Evaluation(CapsulePoE.load(folder), folder, settings, cache, quiet)
+            result = evaluation.everything()
+            with distributed.together():
+                if distributed.first():
+                    cache.put(whole, result)
+        with distributed.together():
+            if distributed.first():
+                with checkpoint.writing(folder):
+                    content = json.dumps(result, indent=2) + "\n"
+                    checkpoint.write_atomically(folder / "evaluation.json", content.encode())
+    return result
+
+
+def opened_cache(folder: Path, settings: Settings) -> Cache:
+    """What was computed before for the weights of a finished run; refuses one that is not finished."""
     checkpoint.open_run(folder)
     saved = checkpoint.newest(folder)
     if saved.state.stage != "done":
@@ -80,22 +105,15 @@ def evaluate(
             f"{folder} is not finished (it stands at {saved.state.stage!r}); train it to its end first"
         )
     parts_alike = dataclasses.asdict(dataclasses.replace(settings, ablate=False))
-    cache = Cache(folder / "evaluation-cache", fingerprint(saved.weights, parts_alike))
-
-    def make() -> dict[str, Any]:
-        return Evaluation(CapsulePoE.load(folder), folder, settings, cache, quiet).everything()
-
-    result: dict[str, Any] = cache.or_make("all-ablated" if ablate else "all", make)
-    with checkpoint.writing(folder):
-        checkpoint.write_atomically(
-            folder / "evaluation.json", (json.dumps(result, indent=2) + "\n").encode()
-        )
-    return result
+    return Cache(folder / "evaluation-cache", fingerprint(saved.weights, parts_alike))
 
 
 def command(run: Path, quick: bool, samples: int | None, seed: int, ablate: bool) -> None:
     """What `capspoe evaluate` does."""
-    result = evaluate(run, quick, samples, seed, ablate=ablate)
+    with distributed.joined():
+        result = evaluate(run, quick, samples, seed, ablate=ablate)
+        if not distributed.first():
+            return
     print_table(result, Console())
     print(run / "evaluation.json")
 
@@ -107,16 +125,12 @@ class Evaluation:
         self, model: CapsulePoE, folder: Path, settings: Settings, cache: Cache, quiet: bool = False
     ) -> None:
         self.model, self.folder, self.settings, self.cache = model, folder, settings, cache
-        self.teller = Teller(len(self.parts()), quiet)
+        self.teller = Teller(len(self.parts()), quiet or not distributed.first())
         self.material = Material(model, settings.samples, settings.seed, self.teller.told)
 
     def everything(self) -> dict[str, Any]:
         began = time.monotonic()
-        done: dict[str, Any] = {}
-        with self.teller.bar:
-            for name, make in self.parts().items():
-                with self.teller.part(name):
-                    done[name] = self.cache.or_make(name.replace(" ", "-"), make)
+        done = self.computed(self.parts())
         rows = [row for name in done for row in (done[name] if isinstance(done[name], list) else [])]
         return {
             "data": {
@@ -129,10 +143,26 @@ class Evaluation:
             "rows": rows,
             "specialisation": done["specialisation"],
             "instantiation": done["instantiation"],
-            "probe": done.get("linear probe"),
+            "probe": {**done["linear probe"], "hidden numbers": done["capspoe"][0]["probe"]}
+            if self.labelled
+            else None,
             "likelihood": done["likelihood"],
             "seconds": round(time.monotonic() - began, 1),
         }
+
+    def computed(self, parts: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+        """Every part, from the cache or made and kept there; the processes share them out.
+
+        Several processes begin with the last parts, which take longest, so that none waits long for another.
+        """
+        numbered = list(enumerate(parts, 1))
+        mine = {}
+        with self.teller.bar:
+            for number, name in distributed.taken(numbered if distributed.world() == 1 else numbered[::-1]):
+                with distributed.alone(), self.teller.part(number, name):
+                    mine[name] = self.cache.or_make(name.replace(" ", "-"), parts[name])
+        done = {name: value for each in distributed.gathered(mine) for name, value in each.items()}
+        return {name: done[name] for name in parts}
 
     @cached_property
     def labelled(self) -> bool:
@@ -286,7 +316,6 @@ class Evaluation:
         return {
             "raw pixels": self.probe(lambda pixels, _: pixels.reshape(len(pixels), -1) / np.float32(255)),
             "autoencoder codes": self.probe(lambda _, codes: codes.reshape(len(codes), -1)),
-            "hidden numbers": self.cache.get("capspoe")[0]["probe"],
             "hidden numbers times P(on)": self.probe(lambda _, codes: hidden_of(self.model, codes, True)[1]),
         }
 

@@ -2,17 +2,23 @@
 
 import json
 import re
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from starlette.testclient import TestClient
 
 from capspoe import CapsulePoE, hub, train
+from capspoe.cli import COMMANDS, main
 from capspoe.errors import RunError
+from capspoe.evaluate.run import Settings
+from capspoe.explorer.server import application
 from capspoe.export import Generator, compare, needed
-from runs import QUICK, capspoe
+from runs import QUICK, capspoe, files_of
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +97,48 @@ def test_an_export_that_differs_is_refused(run):
         compare(part, lambda *inputs: part(*inputs) + 0.01, run / "x.onnx")
 
 
-def test_the_hub_folder_is_the_same_network(run, exported, tmp_path):
+def test_the_hub_folder_is_the_same_network(run, exported):
     here, there = CapsulePoE.load(run), CapsulePoE.load(exported)
     assert there.config == here.config
     assert np.array_equal(here.sample(8).images, there.sample(8).images)
-    done = capspoe("sample", exported, "--out", tmp_path / "x.png", "--count", 2)
-    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_takes_the_hub_folder(exported, tmp_path, capsys, monkeypatch):
+    """In this process: starting Python for each would take longer than they do."""
+    folder = tmp_path / "exported"
+    shutil.copytree(exported, folder)
+    monkeypatch.setattr("capspoe.evaluate.run.QUICK", Settings(True, 20, ais_steps=10, ais_chains=5))
+    monkeypatch.setattr("capspoe.evaluate.features.LEAST_STEPS", 20)
+    monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "cache"))
+    commands = {
+        "sample": ["--count", "2", "--out", f"{tmp_path}/x.png"],
+        "encode": ["--out", f"{tmp_path}/x.npz"],
+        "reconstruct": ["--count", "2"],
+        "traverse": ["--capsule", "1"],
+        "routing": [],
+        "evaluate": ["--quick"],
+        "report": [],
+        "export": ["--out", f"{tmp_path}/again"],
+    }
+    assert set(COMMANDS) - set(commands) == {"train", "data", "bench", "explore"}
+    for command, words in commands.items():
+        main([command, str(folder), *words])
+        written = capsys.readouterr().out.split("\n")[-2]
+        assert Path(written).stat().st_size > 1000, command
+    page = (folder / "report.html").read_text()
+    assert "The course of training" not in page
+    assert "k-means + PCA" in page
+    assert "| k-means + PCA on the codes |" in (tmp_path / "again" / "README.md").read_text()
+    assert CapsulePoE.load(tmp_path / "again").sample(1)
+    with TestClient(application(folder), base_url="http://127.0.0.1:8765") as client:
+        assert client.get("/api/run").json()["capsules"] == 4
+        assert client.get("/api/training").json()["status"] == "finished"
+    before = files_of(folder)
+    for words in (["--out", str(folder)], ["--resume", "--out", str(folder)]):
+        with pytest.raises(SystemExit):
+            main(["train", "digits", *words])
+        assert "is an exported network, without what training needs" in capsys.readouterr().err
+    assert files_of(folder) == before
 
 
 def test_the_card(run, exported):

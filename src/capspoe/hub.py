@@ -42,6 +42,18 @@ def write(model: Any, run: Path, folder: Path) -> list[Path]:
     return [folder / name for name in ("README.md", "config.json", WEIGHTS, "samples.png")]
 
 
+def exported(folder: Path) -> bool:
+    """Whether the folder holds weights in this layout, and no run."""
+    return (folder / WEIGHTS).exists() and not checkpoint.numbered(folder)
+
+
+def newest(folder: Path) -> checkpoint.Saved:
+    """What a run has come to, or what was exported of one: that is finished, and has no past."""
+    if exported(folder):
+        return checkpoint.Saved(checkpoint.State("done", 0), read(folder), {}, [])
+    return checkpoint.newest(folder)
+
+
 def read(folder: Path) -> dict[str, Tensor]:
     """The weights of such a folder, checked."""
     path = folder / WEIGHTS

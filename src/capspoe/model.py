@@ -249,18 +249,13 @@ class CapsulePoE(nn.Module):
         Of a run it is the newest checkpoint that is whole, with a warning when it is not the newest.
         """
         run = checkpoint.open_run(Path(folder))
-        problems = [run.damaged] if run.damaged else []
-        if not checkpoint.numbered(Path(folder)) and (Path(folder) / hub.WEIGHTS).exists():
-            weights = hub.read(Path(folder))
-        else:
-            saved = checkpoint.newest(Path(folder))
-            weights, problems = saved.weights, [*problems, *saved.damaged]
-        for problem in problems:
+        saved = hub.newest(Path(folder))
+        for problem in [*([run.damaged] if run.damaged else []), *saved.damaged]:
             warnings.warn(
                 f"{problem}; what the checkpoint before it says is used", DamageWarning, stacklevel=2
             )
         model = cls(run.config, run.image)
-        model.load_weights(weights)
+        model.load_weights(saved.weights)
         return model.eval()
 
     def load_weights(self, weights: dict[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from capspoe import __version__, checkpoint, codes, data, distributed, guide, mending
+from capspoe import __version__, checkpoint, codes, data, distributed, guide, hub, mending
 from capspoe.checkpoint import State
 from capspoe.config import Config, check
 from capspoe.config import preset as settings_of_preset
@@ -95,6 +95,10 @@ def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
 
 def settings_to_resume(folder: Path, wanted: Config, resume: bool) -> Config:
     """The stored settings of a run that is to be carried on; refuse to mix two different runs."""
+    if hub.exported(folder):
+        raise RunError(
+            f"{folder} is an exported network, without what training needs to carry on; choose another --out"
+        )
     stored = checkpoint.open_run(folder).config
     named = stored.data.data in {GIVEN, *(entry.name for entry in data.catalog())}
     moved = not named and not Path(stored.data.data).expanduser().exists()

@@ -11,7 +11,7 @@ from short import shortened
 import capspoe as package
 from capspoe import CapsulePoE, checkpoint
 from capspoe.cli import main
-from capspoe.errors import RunError
+from capspoe.errors import DataError, RunError
 from capspoe.evaluate import ablation, baselines, quick_scores
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
 from capspoe.evaluate.features import Labelled, feature_net, see
@@ -176,6 +176,26 @@ def test_without_labels_it_says_so(tmp_path, cache):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("The data has no labels") == 1
     assert done.stdout.splitlines()[-1] == str(tmp_path / "run" / "evaluation.json")
+
+
+def test_too_few_images_are_refused(tmp_path, cache):
+    pixels, labels = package.data.load("digits", "train")
+    few = SMALL | {"autoencoder_epochs": 1, "epochs": 1}
+    refused = ((30, 30, r"1 test images are too few .* 10 or more"), (200, 15, "15 training .* 20 or more"))
+    for count, limit, message in refused:
+        np.savez(tmp_path / "mine.npz", images=pixels[:count], labels=labels[:count])
+        folder = tmp_path / str(count)
+        package.train(tmp_path / "mine.npz", folder, quiet=True, **(few | {"limit": limit}))
+        with pytest.raises(DataError, match=message):
+            evaluate(folder, quick=True, quiet=True)
+        assert not (folder / "evaluation.json").exists()
+
+
+def test_one_class_is_as_good_as_none(tmp_path, cache):
+    pixels, _ = package.data.load("digits", "train")
+    np.savez(tmp_path / "mine.npz", images=pixels[:300], labels=np.zeros(300, np.int64))
+    package.train(tmp_path / "mine.npz", tmp_path / "run", quiet=True, **(SMALL | {"epochs": 1}))
+    assert evaluate(tmp_path / "run", quick=True, samples=40, quiet=True)["rows"] == []
 
 
 def test_ablations_switch_one_thing_off_at_a_time(run, full, monkeypatch):

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from capspoe import checkpoint, distributed
+from capspoe import checkpoint, distributed, hub
 from capspoe.encoding import open_for
-from capspoe.errors import DivergedError, RunError
+from capspoe.errors import DataError, DivergedError, RunError
 from capspoe.evaluate import baselines
 from capspoe.evaluate.ablation import ablations
 from capspoe.evaluate.cache import Cache, fingerprint
@@ -32,6 +32,8 @@ from capspoe.model import CapsulePoE
 from capspoe.validate import check_count
 
 DARK = 40  # of 255: images whose median pixel is brighter have no dark ground
+LEAST = 20  # images drawn, and images trained on, below which scores say nothing
+LEAST_TEST = 10  # test images: twice the neighbours that precision and recall look at
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ QUICK = Settings(True, samples=1000, probe_images=10_000, traversal_starts=2, ai
 def settings_for(quick: bool, samples: int | None, seed: int, ablate: bool = False) -> Settings:
     chosen = dataclasses.replace(QUICK if quick else FULL, seed=seed, ablate=ablate)
     if samples is not None:
-        check_count("samples", samples, least=20)
+        check_count("samples", samples, least=LEAST)
         chosen = dataclasses.replace(chosen, samples=samples)
     return chosen
 
@@ -84,6 +86,7 @@ def evaluate(
         if result is None:
             with distributed.together():
                 evaluation = Evaluation(CapsulePoE.load(folder), folder, settings, cache, quiet)
+                evaluation.check_enough()
             result = evaluation.everything()
             with distributed.together():
                 if distributed.first():
@@ -99,7 +102,7 @@ def evaluate(
 def opened_cache(folder: Path, settings: Settings) -> Cache:
     """What was computed before for the weights of a finished run; refuses one that is not finished."""
     checkpoint.open_run(folder)
-    saved = checkpoint.newest(folder)
+    saved = hub.newest(folder)
     if saved.state.stage != "done":
         raise RunError(
             f"{folder} is not finished (it stands at {saved.state.stage!r}); train it to its end first"
@@ -166,7 +169,20 @@ class Evaluation:
 
     @cached_property
     def labelled(self) -> bool:
-        return all(open_for(self.model, None, split).labels is not None for split in ("train", "test"))
+        """Whether there are classes to tell apart."""
+        labels = [open_for(self.model, None, split).labels for split in ("train", "test")]
+        return all(some is not None and len(np.unique(some)) > 1 for some in labels)
+
+    def check_enough(self) -> None:
+        """Refuse data of which the scores would say nothing, or not exist."""
+        limit, J = self.model.config.data.limit, self.model.top.upper[0]
+        train, test = (len(open_for(self.model, None, split)) for split in ("train", "test"))
+        train = train if limit is None else min(train, limit)
+        for kind, count, least in (("training", train, max(LEAST, J)), ("test", test, LEAST_TEST)):
+            if count < least:
+                raise DataError(
+                    f"{count} {kind} images are too few to score {J} capsules by; it takes {least} or more"
+                )
 
     def parts(self) -> dict[str, Callable[[], Any]]:
         """The parts of this evaluation, in order; lists of rows go into the table."""

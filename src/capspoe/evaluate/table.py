@@ -40,7 +40,9 @@ def lines(result: dict[str, Any]) -> list[str]:
             f"class entropy of a capsule's samples {s['mean_sample_class_entropy']:.3f} of 1."
         )
     else:
-        said.append("The data has no labels: no feature net, so no FID, purity or probe, and no baselines.")
+        said.append(
+            "The data has no labels, or one: no feature net, so no FID, purity or probe, and no baselines."
+        )
         said.append(f"Capsules: {s['alive']} of {s['capsules']} alive.")
     if result.get("probe"):
         said.append("Linear probe: " + ", ".join(f"{k} {v:.3f}" for k, v in result["probe"].items()) + ".")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from capspoe import checkpoint, data
+from capspoe import checkpoint, data, hub
 from capspoe.encoding import open_for
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.ink import MNIST, Framing
@@ -55,14 +55,15 @@ class Loaded:
     def reload(self) -> bool:
         """Load the newest checkpoint if it is another one than before."""
         numbers = [int(path.name) for path in checkpoint.numbered(self.folder)]
-        if not numbers or max(numbers) == self.checkpoint:
+        newest = max(numbers, default=1 if hub.exported(self.folder) else 0)
+        if newest == self.checkpoint:
             return False
-        saved = checkpoint.newest(self.folder)
+        saved = hub.newest(self.folder)
         model = CapsulePoE(self.config, self.image)
         model.load_weights(saved.weights)
         model.requires_grad_(False)
         self.model_or_none = model.eval()
-        self.checkpoint, self.stage, self.winners = max(numbers), saved.state.stage, None
+        self.checkpoint, self.stage, self.winners = newest, saved.state.stage, None
         self.kept.clear()
         return True
 

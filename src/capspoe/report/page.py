@@ -7,7 +7,7 @@ from string import Template
 
 import numpy as np
 
-from capspoe import __version__, checkpoint
+from capspoe import __version__, checkpoint, hub
 from capspoe.encoding import open_for
 from capspoe.errors import DataError, InputError
 from capspoe.figures.curves import read_metrics
@@ -110,7 +110,7 @@ def _lead(subject: Subject) -> str:
     model = subject.model
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
     machine = facts.read_json(subject.run / "environment.json") or {}
-    seconds = checkpoint.newest(subject.run).state.seconds
+    seconds = hub.newest(subject.run).state.seconds
     images = f" on {machine['images']:,} images" if isinstance(machine.get("images"), int) else ""
     cores = f" on a machine with {machine['cores']} cores" if machine.get("cores") else ""
     time = f" in {facts.duration(seconds)}{cores}" if seconds else ""
@@ -121,7 +121,7 @@ def _lead(subject: Subject) -> str:
 
 
 def _notice(subject: Subject, missing: str) -> str:
-    state = checkpoint.newest(subject.run).state
+    state = hub.newest(subject.run).state
     notes = []
     if state.stage != "done":
         notes.append(f"This run is not finished: it stands at step {state.step} of stage {state.stage!r}.")
@@ -132,7 +132,7 @@ def _notice(subject: Subject, missing: str) -> str:
 
 def _facts(subject: Subject, claims: Gallery | None, back: Reconstruction | None) -> str:
     model = subject.model
-    seconds = checkpoint.newest(subject.run).state.seconds
+    seconds = hub.newest(subject.run).state.seconds
     known = [(f"{sum(p.numel() for p in model.parameters() if p.requires_grad):,}", "parameters")]
     if seconds:
         known.append((facts.duration(seconds), "to train"))

@@ -208,6 +208,14 @@ def test_a_damaged_evaluation_is_one_clear_line(trained, tmp_path):
         write_report(run)
 
 
+def test_odd_words_beside_the_run_do_not_keep_the_page_from_being_written(trained, tmp_path):
+    run = tmp_path / "odd"
+    shutil.copytree(trained, run)
+    (run / "environment.json").write_text("[1]")
+    (run / "evaluation.json").write_text('{"half a letter": "\\ud800"}')
+    assert "half a letter" in Page(write_report(run).read_text()).text
+
+
 # Commands
 
 

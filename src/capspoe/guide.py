@@ -68,9 +68,14 @@ def read(folder: Path, count: int, capsules: int) -> np.ndarray | None:
         if json.loads((folder / "groups.json").read_text())["sha256"] != hashlib.sha256(stored).hexdigest():
             return None
         winner = np.load(io.BytesIO(stored), allow_pickle=False)
+        fits = (
+            winner.shape == (count,)
+            and winner.dtype.kind == "i"
+            and 0 <= winner.min() <= winner.max() < capsules
+        )
     except Exception:  # damaged in whatever way: they are found again
         return None
-    return winner if winner.shape == (count,) and 0 <= winner.min() <= winner.max() < capsules else None
+    return winner if fits else None
 
 
 def remove(folder: Path) -> None:

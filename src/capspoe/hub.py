@@ -38,7 +38,7 @@ def write(model: Any, run: Path, folder: Path) -> list[Path]:
         weights_sha256 = hashlib.sha256(content).hexdigest()
         settings = checkpoint.settings(model.config, model.image, weights_sha256=weights_sha256)
         checkpoint.write_atomically(folder / "config.json", (json.dumps(settings, indent=2) + "\n").encode())
-        checkpoint.write_atomically(folder / "README.md", card(model, run).encode())
+        checkpoint.write_atomically(folder / "README.md", card(model, run).encode(errors="replace"))
     return [folder / name for name in ("README.md", "config.json", WEIGHTS, "samples.png")]
 
 
@@ -145,7 +145,7 @@ def measured(run: Path) -> list[str]:
             if "failed" not in row
         ]
         said = lines(found)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
     titles = [title for title, _ in COLUMNS.values()]
     head = [f"| model | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|", *rows, ""] if rows else []

@@ -468,10 +468,15 @@ def test_wrong_batch_sizes_and_workers_are_refused(folder, call):
         list(call(open_source(folder)))
 
 
-@pytest.mark.parametrize("name", ["minst", "", "no/such/folder"])
+@pytest.mark.parametrize("name", ["minst", "", "no/such/folder", "~nobody-of-that-name/x", "a\0b"])
 def test_names_that_are_nothing_are_refused(name):
     with pytest.raises(InputError, match=r"is no data set .* and no file or folder here"):
         load(name)
+
+
+def test_a_name_that_is_too_long_is_refused():
+    with pytest.raises(DataError, match=r"xxx: cannot be read \(.*long\)"):
+        load("x" * 5000)
 
 
 def test_a_single_image_file_is_refused(tmp_path):

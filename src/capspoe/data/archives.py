@@ -36,6 +36,7 @@ DAMAGE = (
     KeyError,
     IndexError,
     OverflowError,
+    TypeError,  # tarfile, on a gzip head that is cut short
 )
 
 
@@ -140,9 +141,10 @@ def damage_in(what: Path | str) -> Iterator[None]:
     except DAMAGE as error:
         raise DataError(f"{name}: the compressed file is damaged ({error})") from error
     except OSError as error:
-        if error.errno != errno.EINVAL:  # that one: a place before the beginning of the file
+        # EINVAL: a place before the beginning of the file; none: not the disk but bz2, of bytes that are not its own.
+        if error.errno not in (errno.EINVAL, None):
             raise
-        raise DataError(f"{name}: the compressed file is damaged ({error.strerror})") from error
+        raise DataError(f"{name}: the compressed file is damaged ({error.strerror or error})") from error
 
 
 def _tar_members(

@@ -72,8 +72,8 @@ def _open(name_or_path: str | os.PathLike[str], split: str, prepare: Prepare, of
     if isinstance(name_or_path, str) and name_or_path in ENTRIES:
         fetch(name_or_path, offline)
         return open_builtin(info(name_or_path), split, prepare)
-    path = Path(name_or_path).expanduser()
-    if not os.fspath(name_or_path) or not path.exists():
+    path = Path(os.path.expanduser(name_or_path))
+    if not os.fspath(name_or_path) or not _exists(path):
         names = ", ".join(ENTRIES)
         raise InputError(
             f"{str(name_or_path)!r} is no data set ({names}) and no file or folder here"
@@ -87,6 +87,13 @@ def _open(name_or_path: str | os.PathLike[str], split: str, prepare: Prepare, of
         return reader(path, split, prepare)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a folder that may not be entered, a name that is too long
+        raise DataError(f"{str(path)[:200]}: cannot be read ({error.strerror})") from error
 
 
 def _warn(failures: list[Failure], count: int) -> None:

@@ -63,7 +63,7 @@ def unpack_mnist_csv(archive: Path, wanted: Mapping[str, int], folder: Path) -> 
     members = {parts[part]: CSV_MOST for part in parts if any(name.startswith(part) for name in wanted)}
     for member, stream in read_zip(archive, members):
         part = next(part for part, name in parts.items() if name == member)
-        rows = np.concatenate(list(_csv_rows(stream, member)))
+        rows = np.concatenate([np.empty((0, 785), np.uint8), *_csv_rows(stream, member)])
         for name, values in (
             (f"{part}-labels-idx1-ubyte", rows[:, 0]),
             (f"{part}-images-idx3-ubyte", rows[:, 1:].reshape(-1, 28, 28)),
@@ -117,9 +117,12 @@ def _numbers(text: bytes, what: str) -> NDArray[np.uint8]:
 
 def _label_list(stream: IO[bytes], what: str) -> NDArray[np.uint8]:
     try:
-        return np.array(json.loads(b"".join(bounded(stream, JSON_MOST, what))), np.uint8)
-    except (ValueError, TypeError, OverflowError) as error:
+        labels = np.array(json.loads(b"".join(bounded(stream, JSON_MOST, what))), np.uint8)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(f"{what}: not a list of labels") from error
+    if labels.ndim != 1:
+        raise DataError(f"{what}: not a list of labels")
+    return labels
 
 
 def _picture_rows(stream: IO[bytes], what: str) -> NDArray[np.uint8]:
@@ -129,5 +132,7 @@ def _picture_rows(stream: IO[bytes], what: str) -> NDArray[np.uint8]:
             if picture.size != (SIDE * SIDE, BATCH) or picture.mode != "RGB":
                 raise DataError(f"{what}: a picture of {picture.size}, not {(SIDE * SIDE, BATCH)} in RGB")
             return np.asarray(picture).reshape(BATCH, SIDE, SIDE, CHANNELS)
-    except (OSError, SyntaxError, ValueError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # Pillow has many ways to say so
         raise DataError(f"{what}: the picture is damaged ({error})") from error

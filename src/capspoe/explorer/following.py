@@ -95,6 +95,6 @@ def seconds_since_change(folder: Path) -> float | None:
 def number_of_images(folder: Path) -> int | None:
     try:
         images = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["images"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return images if isinstance(images, int) and images > 0 else None

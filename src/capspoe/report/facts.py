@@ -22,6 +22,12 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} cannot be read as JSON; make it again or delete it") from error
 
 
+def machine(run: Path) -> dict[str, Any]:
+    """What environment.json says of where the run was made; nothing if it says nothing."""
+    found = read_json(run / "environment.json")
+    return found if isinstance(found, dict) else {}
+
+
 def made_by(config: Config) -> str:
     """The shortest `capspoe train` command that gives these settings."""
     best: list[str] | None = None

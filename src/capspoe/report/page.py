@@ -38,7 +38,7 @@ def write_report(run: Path, image: int = 0) -> Path:
     page = render(subject, missing, image)
     path = run / "report.html"
     with checkpoint.writing(run):
-        checkpoint.write_atomically(path, page.encode())
+        checkpoint.write_atomically(path, page.encode(errors="replace"))
     return path
 
 
@@ -109,7 +109,7 @@ def _data_name(model: CapsulePoE) -> str:
 def _lead(subject: Subject) -> str:
     model = subject.model
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
-    machine = facts.read_json(subject.run / "environment.json") or {}
+    machine = facts.machine(subject.run)
     seconds = hub.newest(subject.run).state.seconds
     images = f" on {machine['images']:,} images" if isinstance(machine.get("images"), int) else ""
     cores = f" on a machine with {machine['cores']} cores" if machine.get("cores") else ""
@@ -155,8 +155,7 @@ def _made(subject: Subject) -> str:
     ]
     times = facts.timings(read_metrics(run), config.training.batch)
     tables = [nested_tables(times, "timings")] if times else []
-    machine = facts.read_json(run / "environment.json")
-    if isinstance(machine, dict):
+    if machine := facts.machine(run):
         tables.append(pairs_table(machine, "machine"))
     names = {"data": "images", "autoencoder": "autoencoder", "capsules": "capsules", "training": "training"}
     tables += [

@@ -1,10 +1,11 @@
 """The explorer under many clients at once while a training runs beside it: errors, memory, latencies.
 
-    python benchmarks/soak.py [--clients 200] [--requests 100000]
+    python benchmarks/soak.py [--clients 200] [--requests 100000] [--seconds 3600]
 
 Trains a quick run, serves it as `capspoe explore` does, starts another training in a process of its own, and lets
-the clients ask for a mixture of everything, one request after the other each. Exits with 1 on any answer that is
-an error or when the server's memory has grown by more than a tenth between the first fifth and the end.
+the clients ask for a mixture of everything, one request after the other each, until all is asked or the time is up.
+Exits with 1 on any answer that is an error, or when the server's memory has grown by more than a tenth between the
+first tenth of the requests and the end.
 """
 
 import argparse
@@ -34,7 +35,7 @@ SIZES = {
     "--threads": 1,
 }
 J, N = 4, 6
-GROWTH = 1.1
+GROWTH, TENTHS = 1.1, 10
 IDLE = 25.0  # seconds after which the server may have closed a connection that is not used; it waits 30
 REOPENED = "connections opened again"
 
@@ -97,12 +98,14 @@ async def ask(
 
 
 async def client(
-    number: int, count: int, port: int, seconds: dict[str, list[float]], statuses: Counter
+    number: int, count: int, port: int, seconds: dict[str, list[float]], statuses: Counter, until: float
 ) -> None:
     rng, name = random.Random(number), f"soak-{number}"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     started = time.perf_counter()
     for _ in range(count):
+        if time.perf_counter() > until:
+            break
         what, before = one_request(rng), started
         started = time.perf_counter()
         try:
@@ -122,28 +125,37 @@ async def client(
     writer.close()
 
 
-async def soak(port: int, pid: int, clients: int, requests: int) -> tuple[dict, Counter, list[float]]:
+async def soak(
+    port: int, pid: int, clients: int, requests: int, limit: float = float("inf")
+) -> tuple[dict, Counter, list[float]]:
+    """Seconds of each kind of request, how many answers of each status, and the server's memory after each tenth."""
     seconds: dict[str, list[float]] = {}
     statuses: Counter = Counter()
     memory = [resident(pid)]
+    began = time.perf_counter()
 
     async def watch() -> None:
-        fifth = requests / 5
         while True:
             await asyncio.sleep(0.2)
-            while statuses[200] >= fifth * len(memory):
+            while statuses[200] >= requests / TENTHS * len(memory):
                 memory.append(resident(pid))
+                spent = time.perf_counter() - began
+                print(f"{statuses[200]} answered in {spent:.0f} s, server {memory[-1]:.0f} MB", flush=True)
 
     watching = asyncio.create_task(watch())
-    await asyncio.gather(*(client(k, requests // clients, port, seconds, statuses) for k in range(clients)))
+    count, until = requests // clients, began + limit
+    await asyncio.gather(*(client(k, count, port, seconds, statuses, until) for k in range(clients)))
     watching.cancel()
-    return seconds, statuses, [*memory[:5], resident(pid)]
+    return seconds, statuses, [*memory[:TENTHS], resident(pid)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="at most, from the first request on"
+    )
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         run = f"{place}/run"
@@ -160,7 +172,7 @@ def main() -> None:
             port = int(re.search(r":(\d+)/", server.stdout.readline())[1])  # type: ignore[index]
             time.sleep(5)
             began = time.monotonic()
-            seconds, statuses, memory = asyncio.run(soak(port, server.pid, a.clients, a.requests))
+            seconds, statuses, memory = asyncio.run(soak(port, server.pid, a.clients, a.requests, a.seconds))
             spent = time.monotonic() - began
             assert server.poll() is None, "the server ended"
             assert beside.poll() is None, "the training beside it ended"
@@ -170,7 +182,7 @@ def main() -> None:
                 process.wait()
     everything = np.concatenate([np.array(times) for times in seconds.values()]) * 1000
     print(f"{len(everything)} requests of {a.clients} clients in {spent:.0f} s, statuses {dict(statuses)}")
-    print("memory of the server, MB, after each fifth:", *(f"{m:.0f}" for m in memory))
+    print("memory of the server, MB, after each tenth:", *(f"{m:.0f}" for m in memory))
     for name, times in [("all", everything / 1000), *sorted(seconds.items())]:
         p50, p95, p99 = np.percentile(np.array(times) * 1000, [50, 95, 99])
         print(f"  {name:14} {len(times):7}  median {p50:6.0f} ms  95 % {p95:6.0f}  99 % {p99:6.0f}")

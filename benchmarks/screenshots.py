@@ -1,8 +1,11 @@
 """The explorer's pictures in the docs, taken anew from an MNIST run: python benchmarks/screenshots.py RUN"""
 
+import io
 import sys
 import time
 from pathlib import Path
+
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "explorer"))
@@ -26,7 +29,8 @@ TWO = (
 
 def save(page: Page, name: str) -> None:
     path = FIGURES / f"explorer-{name}.png"
-    page.driver.save_screenshot(str(path))
+    shot = Image.open(io.BytesIO(page.driver.get_screenshot_as_png()))
+    shot.convert("RGB").quantize(128).save(path, optimize=True)
     print(path)
 
 

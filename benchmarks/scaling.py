@@ -1,0 +1,116 @@
+"""How fast training is with two threads and with two processes, beside one of each: the commands of docs/scale.md.
+
+python benchmarks/scaling.py [--rounds 2] [--limit 12800] [OPTIONS of capspoe train]
+
+All take turns; the best round of each counts. Prints a table and writes benchmarks/scaling.json.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from capspoe.figures.curves import read_metrics
+from capspoe.report.facts import timings
+from capspoe.training import describe_machine
+
+HERE = Path(__file__).resolve().parent
+WAYS = {  # processes, threads of each
+    "1 process, 1 thread": (1, 1),
+    "1 process, 2 threads": (1, 2),
+    "2 processes, 1 thread each": (2, 1),
+}
+STAGES = ("autoencoder", "capsules")
+
+
+def command(processes: int, threads: int, folder: Path, options: list[str]) -> list[str]:
+    start = [sys.executable, "-m"]
+    if processes > 1:
+        start += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
+    return [*start, "capspoe", "train", *options, "--threads", str(threads), "--out", str(folder)]
+
+
+def measure_once(way: str, options: list[str]) -> dict[str, float]:
+    """Images a second of both stages, and the seconds of the whole command."""
+    processes, threads = WAYS[way]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment.pop("NUMBA_NUM_THREADS", None)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "run"
+        began = time.monotonic()
+        subprocess.run(
+            command(processes, threads, folder, options),
+            check=True,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        seconds = time.monotonic() - began
+        found = timings(read_metrics(folder), 1)
+    return {**{stage: found[stage]["images per second"] for stage in STAGES}, "seconds": round(seconds, 1)}
+
+
+def measure(rounds: int, options: list[str]) -> dict[str, dict[str, float]]:
+    """The best of the rounds for each way."""
+    console = Console(stderr=True)
+    best: dict[str, dict[str, float]] = {}
+    for number in range(rounds):
+        for way in WAYS:
+            console.print(f"[dim]{number + 1}/{rounds} {way} ...[/dim]", highlight=False)
+            found = measure_once(way, options)
+            before = best.get(way, found)
+            best[way] = {stage: max(before[stage], found[stage]) for stage in STAGES}
+            best[way]["seconds"] = min(before["seconds"], found["seconds"])
+    return best
+
+
+def ratios(best: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """The speed of each way over that of one process with one thread; 2 is all that two cores can give."""
+    one = best["1 process, 1 thread"]
+    return {
+        way: {
+            **{stage: round(found[stage] / one[stage], 2) for stage in STAGES},
+            "seconds": round(one["seconds"] / found["seconds"], 2),
+        }
+        for way, found in best.items()
+    }
+
+
+def table(best: dict[str, dict[str, float]]) -> Table:
+    out = Table()
+    for name in ("", "stage 1, images/s", "", "stage 2, images/s", "", "whole command, s", ""):
+        out.add_column(name, justify="right" if name or out.columns else "left")
+    for (way, found), ratio in zip(best.items(), ratios(best).values(), strict=True):
+        cells = [text for key in found for text in (f"{found[key]:,.0f}", f"{ratio[key]:.2f}x")]
+        out.add_row(way, *cells)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2, help="how often each way is timed; the best counts")
+    parser.add_argument("--data", default="mnist")
+    parser.add_argument("--limit", type=int, default=12800, help="images")
+    parser.add_argument("--out", type=Path, default=HERE / "scaling.json")
+    a, more = parser.parse_known_args()
+    options = [a.data, "--limit", str(a.limit), "--epochs", "2", "--autoencoder-epochs", "1"]
+    options += ["--least-steps", "0", *more]
+    best = measure(a.rounds, options)
+    Console(width=120).print(table(best))
+    machine = {
+        name: value for name, value in describe_machine().items() if name not in ("threads", "processes")
+    }
+    found = {"machine": machine, "rounds": a.rounds, "options": options, "best": best, "ratios": ratios(best)}
+    a.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(a.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -97,7 +97,7 @@ def test_flat_rows_with_a_shape_are_the_images_themselves(of_images):
 def test_inverse_transform_paints_what_reconstruct_paints(of_features):
     """Which capsule is on is found from the numbers alone."""
     rows = DIGITS.data[:50]
-    network, images = of_features.model_, of_features._images(rows)
+    network, (images,) = of_features.model_, of_features._blocks(rows)
     encoded = network.encode(images)
     expected = network.decode(encoded.hidden, encoded.on).reshape(50, 64)
     low, high = of_features.range_

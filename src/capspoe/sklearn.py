@@ -17,9 +17,10 @@ from capspoe import fitting
 from capspoe.config import AutoencoderConfig, CapsuleConfig, Config, TrainingConfig, check
 from capspoe.errors import InputError
 from capspoe.features import FeatureCode
-from capspoe.model import CHUNK
+from capspoe.model import CHUNK, Encoded
 from capspoe.model import CapsulePoE as Network
 from capspoe.pseudolikelihood import pseudo_likelihood
+from capspoe.scaling import BLOCK, Range, range_of, with_channels
 
 # Settings that the estimator does not have, and why.
 LEFT_OUT = {
@@ -27,7 +28,6 @@ LEFT_OUT = {
     "checkpoint_seconds": "there is no run folder",
     "tensorboard": "there is no run folder",
 }
-CHANNELS = (1, 3, 4)
 
 
 class CapsulePoE(TransformerMixin, BaseEstimator):
@@ -60,7 +60,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
 
     model_: Network
     image_shape_: tuple[int, int, int] | None
-    range_: tuple[Any, Any]
+    range_: Range
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         config = self._config()
         flat, shape = self._flat(X, reset=True)
         self.image_shape_ = shape
-        self.range_ = self._range_of(flat)
+        self.range_ = range_of(flat, self.value_range, images=shape is not None)
         self._partial = None
         if shape is None:
             self.model_ = Network(config, (1, flat.shape[1], 1), FeatureCode(flat.shape[1]))
@@ -184,10 +184,19 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
 
     def _for_training(self, flat: np.ndarray) -> np.ndarray:
         """Pixels as uint8 (n, H, W, C), features as codes (n, I, M)."""
-        scaled = self._scaled(flat)
-        if self.image_shape_ is not None:
-            return np.rint(255 * scaled).astype(np.uint8)
-        return self.model_.autoencoder.encode(torch.from_numpy(scaled)).numpy()
+        network, images = self.model_.autoencoder, self.image_shape_ is not None
+        rows: np.ndarray
+        if images:
+            rows = np.empty((len(flat), *self.model_.image), np.uint8)
+        else:
+            rows = np.empty((len(flat), *network.capsules), np.float32)
+        start = 0
+        for block in self.range_.scaled(flat, self.model_.image):
+            rows[start : start + len(block)] = (
+                np.rint(255 * block) if images else network.encode(torch.from_numpy(block)).numpy()
+            )
+            start += len(block)
+        return rows
 
     def _config(self) -> Config:
         """The settings of a run, with one of its seeds."""
@@ -221,7 +230,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         shape = self.image_shape if reset else getattr(self, "image_shape_", None)
         if getattr(X, "ndim", 2) in (3, 4):
             X = np.asarray(X)
-            if shape is not None and _with_channels(X.shape[1:]) != _with_channels(shape):
+            if shape is not None and with_channels(X.shape[1:]) != with_channels(shape):
                 raise InputError(f"X has images of shape {X.shape[1:]}, but image_shape is {tuple(shape)}")
             shape = X.shape[1:] if reset else shape
             X = X.reshape(len(X), math.prod(X.shape[1:]))
@@ -230,56 +239,31 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
             flat = flat.astype(np.float64)
         if shape is None:
             return flat, None
-        shape = _with_channels(shape)
+        shape = with_channels(shape)
         if math.prod(shape) != flat.shape[1]:
             raise InputError(
                 f"image_shape {tuple(shape)} has {math.prod(shape)} pixels, but X has {flat.shape[1]} features"
             )
         return flat, shape
 
-    def _range_of(self, flat: np.ndarray) -> tuple[Any, Any]:
-        if not isinstance(self.value_range, str):
-            low, high = (float(end) for end in self.value_range)
-            if not low < high:
-                raise InputError(f"value_range must rise from low to high, not {self.value_range!r}")
-            return low, high
-        if self.value_range != "auto":
-            raise InputError(f"value_range must be 'auto' or (low, high), not {self.value_range!r}")
-        if self.image_shape_ is None:
-            return flat.min(0).astype(np.float64), flat.max(0).astype(np.float64)
-        if flat.dtype == np.uint8:
-            return 0.0, 255.0
-        low, high = float(flat.min()), float(flat.max())
-        return (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
-
-    def _scaled(self, flat: np.ndarray) -> NDArray[np.float32]:
-        """Rows to images with values in [0, 1]."""
-        low, high = self.range_
-        span = np.where(np.asarray(high) > low, np.subtract(high, low), 1.0)
-        scaled = np.clip((flat - low) / span, 0, 1).astype(np.float32)
-        return scaled.reshape(-1, *self.model_.image)
-
-    def _original(self, images: np.ndarray) -> np.ndarray:
-        """The inverse of `_scaled`, in the shape in which X comes."""
-        low, high = self.range_
-        return (low + images.reshape(len(images), -1) * np.subtract(high, low)).astype(np.float32)
-
-    def _images(self, X: ArrayLike) -> NDArray[np.float32]:
+    def _blocks(self, X: ArrayLike) -> Iterator[NDArray[np.float32]]:
+        """X as the network takes it, some images at a time."""
         check_is_fitted(self)
-        return self._scaled(self._flat(X, reset=False)[0])
+        return self.range_.scaled(self._flat(X, reset=False)[0], self.model_.image)
+
+    def _encoded(self, X: ArrayLike) -> Iterator[Encoded]:
+        return (self.model_.encode(images) for images in self._blocks(X))
 
     # What a trained network is for.
 
     def transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """The numbers of all capsules, (n, J N): each capsule's as if it were on."""
-        images = self._images(X)
-        hidden = self.model_.encode(images).hidden
+        hidden = np.concatenate([block.hidden for block in self._encoded(X)])
         return hidden.reshape(len(hidden), -1)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:
         """The probability that each capsule is on, (n, J). Rows sum to 1 with the gate, not without it."""
-        images = self._images(X)
-        return self.model_.encode(images).on
+        return np.concatenate([block.on for block in self._encoded(X)])
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """The capsule that is most probably on, (n,)."""
@@ -291,23 +275,27 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         With the gate one capsule paints: the one that the numbers make most probable, or the only one not at 0.
         """
         check_is_fitted(self)
-        top = self.model_.top
-        J, N = top.upper
+        J, N = self.model_.top.upper
         numbers = check_array(X, dtype=np.float32)
         if numbers.shape[1] != J * N:
             raise InputError(
                 f"X must have {J * N} columns, {N} for each of {J} capsules, not {numbers.shape[1]}"
             )
-        hidden = numbers.reshape(-1, J, N)
+        blocks = numbers.reshape(-1, J, N)
+        return np.concatenate([self._painted(blocks[k : k + BLOCK]) for k in range(0, len(blocks), BLOCK)])
+
+    def _painted(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Rows from capsule numbers (n, J, N)."""
+        top = self.model_.top
         if not top.gated:
-            return self._original(self.model_.decode(hidden))
+            return self.range_.original(self.model_.decode(hidden))
         h = torch.from_numpy(hidden.copy())
         z = torch.logit(h, eps=1e-6) if top.neurons == "binary" else h
         with torch.no_grad():
             on = top.on_given_visible(z)
         alone = (h != 0).any(-1)
         on = torch.where(alone.sum(-1, keepdim=True) == 1, alone.to(on), on)
-        return self._original(self.model_.decode(hidden, on.numpy()))
+        return self.range_.original(self.model_.decode(hidden, on.numpy()))
 
     def sample(
         self, n_samples: int = 1, capsule: int | list[int] | None = None, random_state: Any = None
@@ -320,7 +308,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         seed = 0 if random_state is None else check_random_state(random_state).randint(2**31)
         images, on = self.model_.sample(n_samples, capsule, seed=int(seed))
-        return self._original(images), on
+        return self.range_.original(images), on
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
         """The pseudo-log-likelihood of each row's code under the top layer, with the row's own routing weights.
@@ -328,12 +316,14 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         Higher is more like the training data. Codes differ between autoencoders, so only models of plain features
         can be compared by it.
         """
-        images, model, scores = self._images(X), self.model_, []
-        for start in range(0, len(images), CHUNK):
-            with torch.no_grad():
-                x = model.lift(model.autoencoder.encode(model.tensor(images[start : start + CHUNK])))
-                c = None if model.top.iterations == 1 else model.top(x).c
-                scores.append(pseudo_likelihood(model.top, x, c).double().cpu().numpy())
+        blocks, scores = self._blocks(X), []
+        model = self.model_
+        for images in blocks:
+            for part in model.tensor(images).split(CHUNK):
+                with torch.no_grad():
+                    x = model.lift(model.autoencoder.encode(part))
+                    c = None if model.top.iterations == 1 else model.top(x).c
+                    scores.append(pseudo_likelihood(model.top, x, c).double().cpu().numpy())
         return np.concatenate(scores)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
@@ -354,15 +344,6 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def _with_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in CHANNELS):
-        raise InputError(
-            f"images must have shape (H, W) or (H, W, C) with 1, 3 or 4 channels, not {tuple(shape)}"
-        )
-    height, width, channels = (*shape, 1)[:3]
-    return int(height), int(width), int(channels)
 
 
 def _plain(value: Any) -> Any:

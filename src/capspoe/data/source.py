@@ -74,6 +74,12 @@ class Source(ABC):
         """The first `count` images, or all if there are not as many."""
         return self if count >= len(self) else Selection(self, np.arange(count))
 
+    def some(self, count: int) -> "Source":
+        """An even choice of `count` images, or all if there are not as many."""
+        if count >= len(self):
+            return self
+        return Selection(self, np.linspace(0, len(self) - 1, count).astype(np.int64))
+
     def images(self, workers: int = 0) -> Images:
         """Everything, decoded into memory."""
         pixels, failures = self._decode_all(workers)

@@ -218,18 +218,18 @@ def pixel_rbm(material: Material) -> Made:
     machine = BernoulliRBM(
         J * N, learning_rate=0.02, batch_size=t.batch, n_iter=1, random_state=t.seed % 2**32
     )
-    x = flat_pixels(material.train_pixels)
+    x = material.train_pixels
     order = np.random.default_rng(t.seed % 2**64)
     steps = PIXEL_EPOCHS * -(-len(x) // t.batch)
     done = 0
     for _ in range(PIXEL_EPOCHS):
         for index in np.array_split(order.permutation(len(x)), -(-len(x) // t.batch)):
-            machine.partial_fit(x[index])
+            machine.partial_fit(flat_pixels(x[index]))
             done += 1
             if material.told:
                 material.told(done, steps)
     rng = np.random.default_rng(material.seed)
-    v = rng.random((material.samples, x.shape[1])) < 0.5
+    v = rng.random((material.samples, math.prod(material.model.image))) < 0.5
     machine.random_state_ = np.random.RandomState(material.seed)
     for _ in range(RBM_STEPS):
         v = machine.gibbs(v)

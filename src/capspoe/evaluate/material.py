@@ -9,9 +9,11 @@ import torch
 from numpy.typing import DTypeLike
 
 from capspoe.codes import code_batch
+from capspoe.data import Images, Source
 from capspoe.encoding import open_for
-from capspoe.evaluate.features import Told
+from capspoe.evaluate.features import MOST_IMAGES, Told
 from capspoe.model import CapsulePoE
+from capspoe.stages import decoders
 
 CHUNK = 512
 
@@ -28,30 +30,37 @@ class Made(NamedTuple):
 
 
 class Material:
-    """Images and codes of a run, computed when first asked for."""
+    """Images and codes of a run, computed when first asked for: of a large data set an even choice."""
 
     def __init__(self, model: CapsulePoE, samples: int, seed: int, told: Told | None = None) -> None:
         self.model, self.samples, self.seed, self.told = model, samples, seed, told
 
     @cached_property
-    def train_pixels(self) -> np.ndarray:
+    def train(self) -> Images:
         """The images that the run was trained on."""
         source = open_for(self.model, None, "train")
         limit = self.model.config.data.limit
-        return (source if limit is None else source.first(limit)).images().pixels
+        return in_memory(source if limit is None else source.first(limit))
 
     @cached_property
+    def test(self) -> Images:
+        return in_memory(open_for(self.model, None, "test"))
+
+    @property
+    def train_pixels(self) -> np.ndarray:
+        return self.train.pixels
+
+    @property
     def train_labels(self) -> np.ndarray | None:
-        labels = open_for(self.model, None, "train").labels
-        return None if labels is None else labels[: len(self.train_pixels)]
+        return self.train.labels
 
-    @cached_property
+    @property
     def test_pixels(self) -> np.ndarray:
-        return open_for(self.model, None, "test").images().pixels
+        return self.test.pixels
 
-    @cached_property
+    @property
     def test_labels(self) -> np.ndarray | None:
-        return open_for(self.model, None, "test").labels
+        return self.test.labels
 
     @cached_property
     def train_codes(self) -> np.ndarray:
@@ -69,6 +78,11 @@ class Material:
     def paint(self, codes: np.ndarray) -> np.ndarray:
         """Images of codes (n, I M), which are cut to [0, 1] as the decoder expects them."""
         return paint(self.model, np.clip(codes, 0, 1))
+
+
+def in_memory(source: Source) -> Images:
+    """The images of a source, at most MOST_IMAGES of them, so that memory does not grow with the data set."""
+    return source.some(MOST_IMAGES).images(decoders(source))
 
 
 def flat(codes: np.ndarray) -> np.ndarray:

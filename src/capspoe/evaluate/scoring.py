@@ -7,6 +7,7 @@ import numpy as np
 from capspoe.encoding import open_for
 from capspoe.errors import InputError
 from capspoe.evaluate.features import Labelled, Seen, Told, Trained, feature_net, see
+from capspoe.evaluate.material import in_memory
 from capspoe.evaluate.realism import NEIGHBOURS, fid, kid, realism
 from capspoe.evaluate.specialise import specialisation
 from capspoe.model import CapsulePoE
@@ -45,7 +46,7 @@ class Yardstick:
 
 def labelled(model: CapsulePoE, split: str, data: str | None = None) -> Labelled | None:
     """A part of the model's data, cut and coloured as the model takes it; None where it has no labels."""
-    pixels, labels = open_for(model, data, split).images()
+    pixels, labels = in_memory(open_for(model, data, split))
     return None if labels is None else Labelled(pixels, labels)
 
 

@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from capspoe.errors import InputError
+from capspoe import checkpoint
+from capspoe.errors import InputError, RunError
 from capspoe.model import CapsulePoE
 from capspoe.noise import Noise
 from capspoe.prior import CapsulePrior
 from capspoe.sampling import sample, sample_chunks, switched_on_states
 from capspoe.training import train
 from runs import QUICK, capspoe
+
+BIAS = "layers.0.b"
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +125,25 @@ def test_save_and_load(model, images, tmp_path):
     assert copy.config == model.config
     assert np.array_equal(copy.reconstruct(images), model.reconstruct(images))
     assert np.array_equal(copy.sample(4).images, model.sample(4).images)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: {**w, "one more": w[BIAS]}, "do not fit"),
+        (lambda w: {k: v for k, v in w.items() if k != BIAS}, "do not fit"),
+        (lambda w: {**w, BIAS: w[BIAS][:-1]}, "do not fit"),
+        (lambda w: {**w, BIAS: w[BIAS].double()}, "another type"),
+        (lambda w: {**w, BIAS: w[BIAS] * torch.nan}, "NaN or infinite"),
+        (lambda w: {**w, BIAS: w[BIAS] + torch.inf}, "NaN or infinite"),
+    ],
+)
+def test_weights_of_a_stranger_are_refused(model, tmp_path, change, message):
+    """Their checksum is right: whoever writes a run writes that too."""
+    checkpoint.create(tmp_path, model.config, model.image)
+    checkpoint.save(tmp_path, checkpoint.State("done", 0), change(model.state_dict()), {})
+    with pytest.raises(RunError, match=message):
+        CapsulePoE.load(tmp_path)
 
 
 def test_samples_depend_on_seed_and_number_alone(model):

@@ -14,6 +14,7 @@ from capspoe.cli import main
 from capspoe.errors import DataError, RunError
 from capspoe.evaluate import ablation, baselines, quick_scores
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
+from capspoe.evaluate.cache import Cache
 from capspoe.evaluate.features import Labelled, feature_net, see
 from capspoe.evaluate.material import Material, codes_of, hidden_of
 from capspoe.evaluate.run import evaluate
@@ -139,6 +140,15 @@ def test_a_process_that_ends_is_told_of_and_what_was_finished_stays(run, full, t
     (said,) = (errors for code, _, errors in ended if code == 1)
     assert "stopped because another process of this run has ended; run the same command again" in said
     assert without_seconds(evaluate(folder, samples=60, quiet=True)) == without_seconds(full)
+
+
+def test_a_changed_number_in_the_cache_is_not_believed(tmp_path):
+    cache = Cache(tmp_path, "key")
+    cache.put("part", {"fid": 12.5})
+    assert cache.get("part") == {"fid": 12.5}
+    assert Cache(tmp_path, "of other weights").get("part") is None
+    cache.path("part").write_text(cache.path("part").read_text().replace("12.5", "2.5"))
+    assert cache.get("part") is None
 
 
 def test_other_weights_are_computed_anew(run, full, tmp_path):

@@ -55,6 +55,7 @@ def test_a_run_from_training_to_report_reaches_nothing(tmp_path):
         ["traverse", run, "--capsule", "0"],
         ["routing", run],
         ["report", run],
+        ["export", run, "--out", tmp_path / "exported", "--format", "hub"],
         ["data", "list"],
         ["data", "verify", "digits"],
     ]

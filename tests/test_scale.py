@@ -101,7 +101,7 @@ def test_a_long_stream_leaves_nothing_in_memory():
         (iter([1]), InputError, "have no length"),
         ([], InputError, "there are no images"),
         ([np.zeros((9, 9))], DataError, "image 0 has shape .* float64; give uint8"),
-        ([np.zeros((9, 9, 2), np.uint8)], DataError, "1, 3 or 4 channels"),
+        ([np.zeros((9, 9, 2, 2), np.uint8)], DataError, r"give uint8 arrays \(H, W\) or \(H, W, C\)"),
         ([np.zeros((9, 9), np.uint8), np.zeros((9, 8), np.uint8)], DataError, "image 1 has shape"),
     ],
 )

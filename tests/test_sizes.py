@@ -37,6 +37,8 @@ def images(count, *shape, seed=0):
         ((8, 8), (8, 8, 1)),
         ((11, 23, 3), (11, 23, 3)),
         ((33, 9, 4), (33, 9, 3)),  # alpha is laid over white
+        ((12, 10, 2), (12, 10, 2)),
+        ((9, 14, 7), (9, 14, 7)),
         ((128, 128, 3), (128, 128, 3)),
     ],
 )
@@ -47,13 +49,16 @@ def test_the_whole_way(shape, image, tmp_path):
     assert model.image == image
     assert model.sample(3).images.shape == (3, *image)
     own = CapsulePoE.load(tmp_path / "run")
-    shown = pixels[:4, ..., :3] if len(shape) == 3 else pixels[:4]
+    shown = pixels[:4, ..., : image[2]] if len(shape) == 3 else pixels[:4]
     on, hidden = own.encode(shown)
     assert (on.shape, hidden.shape) == ((4, 2), (4, 2, 3))
     assert own.decode(hidden, on).shape == own.reconstruct(shown).shape == (4, *image)
 
 
-@pytest.mark.parametrize("shape", [pytest.param((8, 8), marks=pytest.mark.slow), (19, 40, 3)])
+LONGER = [pytest.param(shape, marks=pytest.mark.slow) for shape in ((8, 8), (19, 40, 3))]
+
+
+@pytest.mark.parametrize("shape", [*LONGER, (19, 40, 5)])
 def test_every_command_draws_it(shape, tmp_path):
     np.save(tmp_path / "x.npy", images(60, *shape))
     run = tmp_path / "run"
@@ -73,7 +78,8 @@ def test_every_command_draws_it(shape, tmp_path):
     ("array", "options", "message"),
     [
         (np.zeros((9, 4, 30), np.uint8), {}, r"images of 4x30 are too small: at least 5x5"),
-        (np.zeros((9, 30, 30, 2), np.uint8), {}, r"shape \(9, 30, 30, 2\) is not \(n, H, W\)"),
+        (np.zeros((9, 30, 30, 40), np.uint8), {}, r"shape \(9, 30, 30, 40\) is not \(n, H, W\)"),
+        (np.zeros((9, 30, 30, 2), np.uint8), {"colour": "grey"}, r"images of 2 channels have no colour"),
         (np.zeros((9, 30), np.uint8), {}, r"is not \(n, H, W\)"),
         (np.zeros((9, 30, 30), np.uint8), {"crop": 31}, r"crop"),
         (np.zeros((9, 30, 30), np.uint8), {"channels": 12}, r"channels must be a multiple of 8"),

@@ -183,7 +183,7 @@ def test_fit_leaves_no_files(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("channels", [1, 3, 4, 6])
 def test_colours(channels):
     images = np.random.default_rng(0).integers(0, 256, (40, 9, 7, channels), dtype=np.uint8)
     model = CapsulePoE(**{**SMALL, "least_steps": 0}).fit(images)
@@ -197,7 +197,11 @@ def test_colours(channels):
     [
         ({"image_shape": (8, 9)}, DIGITS.data[:9], "72 pixels, but X has 64"),
         ({"image_shape": (8, 9)}, PIXELS[:9], r"images of shape \(8, 8\)"),
-        ({}, np.zeros((9, 8, 8, 2)), "1, 3 or 4 channels"),
+        (
+            {"image_shape": (4, 4, 2, 2)},
+            DIGITS.data[:9],
+            r"shape \(H, W\) or \(H, W, C\), not \(4, 4, 2, 2\)",
+        ),
         ({}, np.zeros((9, 4, 4)), "at least 5x5"),
         ({"layers": "3"}, DIGITS.data[:9], "layers must look like"),
         ({"value_range": (1, 0)}, DIGITS.data[:9], "must rise"),

@@ -9,8 +9,14 @@ from PIL import Image
 from capspoe.durable import write_atomically, writing
 
 
+def visible(images: np.ndarray) -> np.ndarray:
+    """Images (..., C) as a person can see them: with other than 1 or 3 channels by the mean of these, in grey."""
+    return images if images.shape[-1] in (1, 3) else images.mean(-1, keepdims=True).astype(images.dtype)
+
+
 def tile(images: np.ndarray, gap: int = 2, scale: int = 1, background: float = 1.0) -> np.ndarray:
-    """(rows, columns, H, W, C) in [0, 1] to one picture, uint8 (height, width, C)."""
+    """(rows, columns, H, W, C) in [0, 1] to one picture, uint8 (height, width, 1 or 3)."""
+    images = visible(images)
     rows, columns, height, width, colours = images.shape
     canvas = np.full(
         (rows * (height + gap) - gap, columns * (width + gap) - gap, colours), background, np.float32

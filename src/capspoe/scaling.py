@@ -9,17 +9,14 @@ from numpy.typing import NDArray
 from capspoe.errors import InputError
 
 BLOCK = 1024  # rows scaled at once, so that no copy of all of them in another type is made
-CHANNELS = (1, 3, 4)
 
 Shape = tuple[int, int, int]
 
 
 def with_channels(shape: tuple[int, ...]) -> Shape:
     """(H, W) or (H, W, C) as (H, W, C)."""
-    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in CHANNELS):
-        raise InputError(
-            f"images must have shape (H, W) or (H, W, C) with 1, 3 or 4 channels, not {tuple(shape)}"
-        )
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise InputError(f"images must have shape (H, W) or (H, W, C), not {tuple(shape)}")
     height, width, channels = (*shape, 1)[:3]
     return int(height), int(width), int(channels)
 

@@ -20,6 +20,7 @@ from capspoe.errors import DataError
 
 IMAGE_NAMES = ("images", "pixels", "x", "data", "arr_0")
 NAMED = 12  # arrays in an error; an .npz can have thousands
+COLOURS = (1, 3, 4)  # grey, red-green-blue, and with alpha
 LABEL_NAMES = ("labels", "label", "y", "targets", "target", "arr_1")
 
 
@@ -165,12 +166,19 @@ def _header(stream: IO[bytes], size: int, what: str) -> Header:
 
 
 def _as_images(array: NDArray[Any], what: str) -> NDArray[Any]:
-    """(n, H, W, C) from (n, H, W), (n, H, W, C) or (n, C, H, W), C being 1, 3 or 4."""
-    channels = (1, 3, 4)
+    """(n, H, W, C) from (n, H, W), (n, H, W, C) or (n, C, H, W).
+
+    C is 1, 3 or 4 wherever that can be; another number of channels is smaller than both sides of the image.
+    """
     if array.ndim == 3:
         return array[..., None]
-    if array.ndim == 4 and array.shape[3] in channels:
-        return array
-    if array.ndim == 4 and array.shape[1] in channels:
-        return array.transpose(0, 2, 3, 1)
-    raise DataError(f"{what}: shape {array.shape} is not (n, H, W), (n, H, W, C) or (n, C, H, W)")
+    if array.ndim == 4:
+        _, first, middle, last = array.shape
+        if last in COLOURS or (first not in COLOURS and last < min(first, middle)):
+            return array
+        if first in COLOURS or first < min(middle, last):
+            return array.transpose(0, 2, 3, 1)
+    raise DataError(
+        f"{what}: shape {array.shape} is not (n, H, W), (n, H, W, C) or (n, C, H, W) with fewer channels than pixels "
+        "on a side"
+    )

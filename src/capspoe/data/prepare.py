@@ -38,12 +38,16 @@ class Prepare:
                 "give a smaller crop or a larger size"
             )
         height, width = self.crop or (height, width)
+        if self.colour and channels not in (1, 3, 4):
+            raise InputError(
+                f"images of {channels} channels have no colour to be made {self.colour}; those of 1, 3 or 4 have"
+            )
         if self.colour:
             channels = 1 if self.colour == "grey" else 3
-        return height, width, 1 if channels == 1 else 3
+        return height, width, 3 if channels == 4 else channels
 
     def batch(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Images (n, H, W, C) with one, three or four (red, green, blue, alpha) channels, prepared."""
+        """Images (n, H, W, C), prepared; four channels are red, green, blue and alpha."""
         if pixels.shape[-1] == 4:
             pixels = _over_white(pixels)
         if self.colour == "grey" and pixels.shape[-1] == 3:
@@ -84,8 +88,10 @@ def _fit(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    squeezed = image[..., 0] if image.shape[-1] == 1 else image
-    return np.asarray(_fit(Image.fromarray(np.ascontiguousarray(squeezed)), size)).reshape(*size, -1)
+    if image.shape[-1] != 3:
+        planes = [Image.fromarray(np.ascontiguousarray(plane)) for plane in np.moveaxis(image, -1, 0)]
+        return np.stack([np.asarray(_fit(plane, size)) for plane in planes], axis=-1)
+    return np.asarray(_fit(Image.fromarray(np.ascontiguousarray(image)), size))
 
 
 def _centre(pixels: NDArray[np.uint8], crop: tuple[int, int]) -> NDArray[np.uint8]:

@@ -61,9 +61,8 @@ class SequenceSource(Source):
         image = np.asarray(item[0] if isinstance(item, tuple) else item)
         if image.ndim == 2:
             image = image[..., None]
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3, 4):
+        if image.dtype != np.uint8 or image.ndim != 3 or 0 in image.shape:
             raise DataError(
-                f"image {index} has shape {image.shape} and type {image.dtype}; give uint8 arrays (H, W) or "
-                "(H, W, C) with 1, 3 or 4 channels"
+                f"image {index} has shape {image.shape} and type {image.dtype}; give uint8 arrays (H, W) or (H, W, C)"
             )
         return image

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from capspoe.errors import InputError
+from capspoe.pictures import visible
 
 MOST_PIXELS = 16_000_000  # of an image that is sent
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
@@ -51,10 +52,9 @@ def extent(image: np.ndarray) -> tuple[int, int]:
 
 def png(image: np.ndarray) -> bytes:
     """(H, W, C) in [0, 1], or uint8, as a PNG file."""
+    image = visible(image)
     pixels = image if image.dtype == np.uint8 else (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
     buffer = io.BytesIO()
-    if pixels.shape[-1] not in (1, 3):
-        pixels = pixels.mean(-1, keepdims=True).astype(np.uint8)
     Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(
         buffer, "PNG", compress_level=1
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from capspoe.pictures import write_picture
+from capspoe.pictures import visible, write_picture
 
 INK, QUIET, ACCENT = "#17202b", "#566373", "#b8430a"
 _DPI = 100
@@ -27,7 +27,7 @@ class Sheet:
 
     def image(self, x: int, y: int, image: np.ndarray, scale: int = 2) -> None:
         """An image (H, W, C) or (H, W) in [0, 1]."""
-        image = image if image.ndim == 3 else image[..., None]
+        image = visible(image if image.ndim == 3 else image[..., None])
         colours = np.broadcast_to(image, (*image.shape[:2], 3)) if image.shape[-1] == 1 else image
         pixels = (np.clip(colours, 0, 1) * 255 + 0.5).astype(np.uint8)
         self.panels.append((int(x), int(y), pixels.repeat(scale, 0).repeat(scale, 1)))

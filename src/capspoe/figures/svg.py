@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from capspoe.pictures import visible
+
 STYLE = """
 .capspoe { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 .capspoe .paper { fill: #ffffff; } .capspoe .panel { fill: #f3f5f8; } .capspoe .text { fill: #17202b; }
@@ -88,6 +90,6 @@ def picture(x: float, y: float, side: float, image: np.ndarray, **attributes: An
     """An image (H, W, C) in [0, 1], as wide as `side`, its pixels kept sharp."""
     height = side * image.shape[0] / image.shape[1]
     return tag(
-        "image", x=x, y=y, width=side, height=height, href=data_uri(as_bytes(image)),
+        "image", x=x, y=y, width=side, height=height, href=data_uri(as_bytes(visible(image))),
         preserveAspectRatio="none", style="image-rendering:pixelated", **attributes,
     )  # fmt: skip

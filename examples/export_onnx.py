@@ -27,6 +27,8 @@ with tempfile.TemporaryDirectory() as name:
     model = capspoe.train("digits", run, quiet=True, **(QUICK if "--quick" in sys.argv else {}))
     for path in export(model, run, folder, ("hub", "onnx", "torch")):
         print(f"{path.name:20} {path.stat().st_size / 1e6:.2f} MB")
+    same = capspoe.CapsulePoE.load(folder)  # by its config.json and model.safetensors
+    assert (same.sample(4).images == model.sample(4).images).all()
     encoder, generator = (
         onnxruntime.InferenceSession(folder / f"{n}.onnx") for n in ("encoder", "generator")
     )

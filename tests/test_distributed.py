@@ -58,6 +58,19 @@ def test_two_processes_train_the_network_of_one_and_one_of_them_writes(alone, tm
         assert np.array_equal(together["labels"], by_one["labels"])
 
 
+def test_processes_encode_blocks_in_turn(alone, tmp_path):
+    out = tmp_path / "encoded.npz"
+    code = "from capspoe import encoding\nfrom pathlib import Path\nencoding.BLOCK = 50\n"
+    code += f"print(encoding.write_encoded(Path({str(alone)!r}), Path({str(out)!r})))"
+    ended = peers(3, code)
+    assert [(code, said) for code, said, _ in ended] == [(0, "True\n"), (0, "False\n"), (0, "False\n")], ended
+    assert write_encoded(alone, tmp_path / "by_one.npz")
+    with np.load(out) as together, np.load(tmp_path / "by_one.npz") as by_one:
+        assert len(by_one["on"]) > 150  # four blocks for three processes
+        for name in ("on", "hidden", "labels"):
+            np.testing.assert_allclose(together[name], by_one[name], atol=1e-5)
+
+
 def test_a_killed_process_is_started_again_and_the_run_goes_on(alone, tmp_path):
     folder = tmp_path / "run"
     command = torchrun(2, "train", "digits", "--out", folder, *options(SETTINGS), restarts=1)

@@ -136,6 +136,22 @@ def test_pseudo_likelihood_against_flips_of_every_unit(neurons, gate, routed):
     torch.testing.assert_close(pseudo_likelihood(layer, x, c), total.detach())
 
 
+def test_blocks_make_no_difference(of_images, monkeypatch):
+    rows = DIGITS.data[:50]
+    calls = (
+        lambda: of_images.transform(rows),
+        lambda: of_images.predict_proba(rows),
+        lambda: of_images.score_samples(rows),
+        lambda: of_images.inverse_transform(of_images.transform(rows)),
+        lambda: of_images._for_training(rows),
+    )
+    whole = [call() for call in calls]
+    monkeypatch.setattr("capspoe.scaling.BLOCK", 7)
+    monkeypatch.setattr("capspoe.sklearn.BLOCK", 7)
+    for call, expected in zip(calls, whole, strict=True):
+        np.testing.assert_allclose(call(), expected, atol=1e-3)
+
+
 def test_partial_fit_learns_bit_by_bit():
     model = CapsulePoE(**{**SMALL, "least_steps": 60})
     for _ in range(3):

@@ -12,7 +12,7 @@ import capspoe as package
 from capspoe import CapsulePoE, checkpoint
 from capspoe.cli import main
 from capspoe.errors import DataError, RunError
-from capspoe.evaluate import ablation, baselines, quick_scores
+from capspoe.evaluate import ablation, baselines, material, quick_scores
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
 from capspoe.evaluate.cache import Cache
 from capspoe.evaluate.features import Labelled, feature_net, see
@@ -280,6 +280,17 @@ def test_hidden_numbers_are_the_encoders(run):
     assert (winner == encoded.on.argmax(1)).mean() > 0.9
     _, gated = hidden_of(model, codes_of(model, pixels), gated=True)
     np.testing.assert_allclose(gated, (encoded.hidden * encoded.on[..., None]).reshape(40, -1), atol=0.1)
+
+
+def test_of_large_data_an_even_choice_is_held(run, monkeypatch):
+    model = CapsulePoE.load(run)
+    whole, some = Material(model, 10, 0), Material(model, 10, 0)
+    assert (len(whole.train_pixels), len(whole.test_pixels)) == (256, len(whole.test_labels))
+    monkeypatch.setattr(material, "MOST_IMAGES", 100)
+    rows = np.linspace(0, 255, 100).astype(int)
+    np.testing.assert_array_equal(some.train_pixels, whole.train_pixels[rows])
+    np.testing.assert_array_equal(some.train_labels, whole.train_labels[rows])
+    assert len(some.test_pixels) == len(some.test_labels) == len(some.test_codes) == 100
 
 
 def test_quick_scores(run):

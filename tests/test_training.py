@@ -16,6 +16,7 @@ from PIL import Image
 
 import capspoe as package
 from capspoe import checkpoint, stages
+from capspoe.autoencoder import ConvAutoencoder
 from capspoe.config import preset
 from capspoe.errors import DivergedError, InputError, RunError
 from capspoe.journal import Interrupted, Journal, Window
@@ -249,6 +250,39 @@ def test_a_diverging_run_stops_and_keeps_the_last_good_checkpoint(tmp_path):
         train("digits", tmp_path / "run", quiet=True, **{**QUICK, "lr": 50.0, "balance": 0.0})
     saved = checkpoint.newest(tmp_path / "run")
     assert all(torch.isfinite(v).all() for v in saved.weights.values())
+
+
+def test_a_loss_that_is_no_number_stops_the_run_before_it_is_saved(run, tmp_path, monkeypatch):
+    real, calls = ConvAutoencoder.loss, []
+
+    def loss(network, x, noise):
+        calls.append(x)
+        return real(network, x, noise) * (torch.nan if len(calls) == 9 else 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConvAutoencoder, "loss", loss)
+        with pytest.raises(DivergedError, match="'autoencoder' at step 9: loss is no longer a number"):
+            train("digits", tmp_path / "run", quiet=True, **QUICK)
+    assert checkpoint.newest(tmp_path / "run").state.step == 8
+    train("digits", tmp_path / "run", quiet=True, **QUICK)
+    assert same_weights(run, tmp_path / "run")
+
+
+def test_curves_that_were_changed_since_the_checkpoint_are_named(tmp_path, capsys):
+    journal = Journal(tmp_path, checkpoint.State("autoencoder", 0), 1e6)
+    with journal.stage("autoencoder", "1 autoencoder", 2, 0):
+        for step in (1, 2):
+            journal.window = Window({"steps": 49, "images": 0, "sums": {}})
+            journal.step(step, 8, {"loss": 0.5}, show=())
+    state = journal.state("autoencoder", 2)
+    journal.close()
+    Journal(tmp_path, state, 1e6).close()
+    assert "damaged" not in capsys.readouterr().err
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes().replace(b'"step": 1', b"?step?: 1"))
+    Journal(tmp_path, state, 1e6).close()
+    assert "is damaged; the 1 lines that can be read are kept" in capsys.readouterr().err
+    assert [line["step"] for line in lines(tmp_path)] == [2]
 
 
 def test_collapse_to_one_capsule_is_noticed():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capspoe.explorer.security import CONTENT_POLICY, host_allowed, host_name, is_loopback
+from capspoe.explorer.security import CONTENT_POLICY, host_allowed, host_name, is_loopback, refusal
 
 LOCAL = ["127.0.0.1", "127.0.0.1:8765", "localhost", "LOCALHOST:80", "[::1]:8765", "127.8.9.1:1"]
 FOREIGN = [
@@ -42,6 +42,13 @@ def test_other_names(host):
 def test_host_headers_never_surprise(text):
     assert host_allowed(text, "127.0.0.1") in (True, False)
     assert host_name(text) is None or host_name(text)
+
+
+@pytest.mark.parametrize("hosts", [[], [b"127.0.0.1", b"evil.example"], [b"127.0.0.1", b"127.0.0.1"]])
+def test_one_host_header_and_no_more(hosts):
+    headers = [(b"host", host) for host in hosts]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    assert refusal(scope, "127.0.0.1") == "the Host header does not name this server"
 
 
 def test_bound_to_the_network():

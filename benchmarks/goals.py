@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import mean
 
-from scores import COLUMNS, Evaluation, Rows
+from scores import COLUMNS, Evaluation, Rows, number
 
 RIVAL = "k-means + PCA on the codes"
 
@@ -69,8 +69,8 @@ def goals_on_mnist(quick: list[Evaluation], full: list[Evaluation]) -> list[Goal
         ),
         Goal(
             "linear probe on the hidden numbers",
-            f"above an RBM of the same size ({rbm:.3f}) and pixels ({pixels:.3f})",
-            f"{hidden:.3f}",
+            f"above an RBM of the same size ({number([rbm], 3)}) and pixels ({number([pixels], 3)})",
+            number([hidden], 3),
             hidden > max(rbm, pixels),
         ),
         Goal(

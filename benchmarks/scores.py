@@ -18,9 +18,14 @@ Evaluation = dict[str, Any]
 
 
 def number(values: list[float], digits: int) -> str:
-    """The mean, and half the span where there are several values."""
-    spread = f" ± {(max(values) - min(values)) / 2:.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
+    """The mean, and half the span where there are several values that differ; .95 rather than 0.95."""
+    middle, half = shown(mean(values), digits), shown((max(values) - min(values)) / 2, digits)
+    return f"{middle}\u00a0±\u00a0{half}" if float(half) else middle
+
+
+def shown(value: float, digits: int) -> str:
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("0") if digits > 2 else text
 
 
 def table(evaluations: list[Evaluation], names: list[str]) -> str:

@@ -86,7 +86,10 @@ def test_the_page_says_what_is_there_and_what_is_missing(where, called, cache, c
 def test_runs_of_several_seeds_are_averaged():
     rows = [[{"name": "capspoe", "fid": fid, "purity": None}] for fid in (10.0, 14.0)]
     text = results.table([{"rows": r} for r in rows], ["capspoe"])
-    assert text.splitlines()[-1] == "| capspoe | 12.0 ± 2.0 |  |  |  |  |  |"
+    assert text.splitlines()[-1] == "| capspoe | 12.0\u00a0±\u00a02.0 |  |  |  |  |  |"
+    assert results.number([0.9, 0.92], 3) == ".910\u00a0±\u00a0.010"
+    assert results.number([1.0, 1.0], 3) == "1.000"
+    assert results.number([10.0, 10.2], 1) == "10.1\u00a0±\u00a00.1"
     failed = [{"rows": [{"name": "literal", "failed": "step 3"}]}]
     assert "| literal (failed: step 3) |" in results.table(failed, ["literal"])
 

@@ -51,10 +51,11 @@ class Run:
     long: bool = False  # also the baselines that take long to train
     picture: str | None = None  # docs/figures/NAME.png, the paper's Figure 3
     routing: bool = False  # docs/figures/routing.svg, the paper's Figure 1
+    ways: bool = False  # also other ways to route, on its codes
 
 
 PLAN = (
-    Run("mnist-0", ("mnist",), 4, ABLATE, 20, picture="mnist-small"),
+    Run("mnist-0", ("mnist",), 4, ABLATE, 20, picture="mnist-small", ways=True),
     Run("fashion-mnist-0", ("fashion-mnist",), 5, ABLATE, 20, picture="fashion-mnist-small"),
     Run("mnist-144-10", ("mnist", "--layers", "10x16"), 4, (), 0, routing=True),
     Run("mnist-paper", ("mnist", "--preset", "paper"), 18, QUICK, 15, picture="mnist-paper"),
@@ -82,6 +83,11 @@ class Step:
     done: Callable[[], bool]
     minutes: float = 0.1
     after: Callable[[], Any] = lambda: None
+    program: tuple[str, ...] = ("-m", "capspoe")
+
+    def __str__(self) -> str:
+        name = ("capspoe",) if "capspoe" in self.program else ("python", *self.program)
+        return shlex.join((*name, *self.command))
 
 
 def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
@@ -110,10 +116,13 @@ def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
             lambda: evaluated(evaluation, run.evaluate),
             run.evaluating,
         )
+    if run.ways:
+        found = results.WAYS
+        yield Step((str(folder),), lambda: newer(found, folder), 20, program=(str(found.with_suffix(".py")),))
 
 
 def newer(path: Path, folder: Path) -> bool:
-    """Whether a figure was drawn after the run's end."""
+    """Whether something was made after the run's end."""
     return path.exists() and path.stat().st_mtime >= (folder / "metrics.jsonl").stat().st_mtime
 
 
@@ -128,9 +137,9 @@ def evaluated(path: Path, options: tuple[str, ...]) -> bool:
     )
 
 
-def call(command: tuple[str, ...]) -> int:
-    """Run a capspoe command; when we are interrupted, it is too, and is waited for while it saves."""
-    process = subprocess.Popen([sys.executable, "-m", "capspoe", *command])
+def call(step: Step) -> int:
+    """Run a step's command; when we are interrupted, it is too, and is waited for while it saves."""
+    process = subprocess.Popen([sys.executable, *step.program, *step.command])
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         while True:
@@ -153,7 +162,7 @@ def print_plan(plan: tuple[Run, ...], where: Places = HERE) -> None:
     for run, steps in todo:
         print(f"{run.name:<22}", f"{sum(s.minutes for s in steps):>4.0f} min" if steps else "there already")
         for step in steps:
-            print("   ", shlex.join(("capspoe", *step.command)))
+            print("   ", step)
     total = sum(step.minutes for _, steps in todo for step in steps)
     print(
         f"in all about {total / 60:.1f} hours on two free cores; Ctrl-C is safe, the same command carries on"
@@ -167,11 +176,11 @@ def carry_out(plan: tuple[Run, ...], where: Places = HERE) -> list[str]:
         for step in steps_of(run, where):
             if step.done():
                 continue
-            said, began = shlex.join(("capspoe", *step.command)), time.monotonic()
-            print(f"\n=== {said}", flush=True)
-            code = call(step.command)
+            began = time.monotonic()
+            print(f"\n=== {step}", flush=True)
+            code = call(step)
             if code:
-                failed.append(f"{said} (exit code {code})")
+                failed.append(f"{step} (exit code {code})")
                 break
             step.after()
             print(f"=== done in {(time.monotonic() - began) / 60:.1f} minutes", flush=True)

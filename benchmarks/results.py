@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 DOCS = Path(os.path.relpath(HERE.parent / "docs"))
 RECORDS = Path(os.path.relpath(HERE / "records"))
 FULL = "evaluation-full.json"  # an evaluation without --quick, kept beside the quick one of every seed
-WAYS = HERE / "routing.json"  # by benchmarks/routing.py
+WAYS = Path(os.path.relpath(HERE / "routing.json"))  # by benchmarks/routing.py
 EVALUATIONS = {"quick": "evaluation.json", "full": FULL}
 KINDS = {  # what follows a data set's name: small, paper, ...
     "small": {},

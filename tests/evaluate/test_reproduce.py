@@ -29,10 +29,10 @@ def called(monkeypatch):
     """The commands that were run, in this process: starting Python anew takes longer than they do."""
     seen = []
 
-    def call(command):
-        seen.append(command[0])
+    def call(step):
+        seen.append(step.command[0])
         with kernels.use("reference"):  # nothing to compile
-            cli.main(list(command))
+            cli.main(list(step.command))
         return 0
 
     monkeypatch.setattr(reproduce, "call", call)
@@ -158,7 +158,8 @@ def test_an_evaluation_in_full_is_kept_beside_the_quick_one(where, called, monke
     """The quick one is made again after it: both commands write evaluation.json."""
     folder = where.runs / "digits-0"
 
-    def call(command):
+    def call(step):
+        command = step.command
         called.append(command)
         settings = {"samples": int(command[command.index("--samples") + 1]), "ablate": False}
         settings["quick"] = "--quick" in command

@@ -1,9 +1,10 @@
 """What speed costs in quality: codes stored in fewer bits, and fewer epochs of the autoencoder.
 
-    python benchmarks/quality.py RUN [RUN ...] [--folder FOLDER] [--epochs 1 2 3 5]
+    python benchmarks/quality.py codes RUN [RUN ...]
+    python benchmarks/quality.py epochs RUN [--folder FOLDER] [--epochs 1 2 3 5]
 
-For each finished run, stage 2 is trained anew on its own codes as float32, float16 and uint8. Then whole runs
-with the first one's settings and other numbers of epochs are trained into FOLDER (each is carried on if it is there).
+codes: for each finished run, stage 2 is trained anew on its own codes as float32, float16 and uint8. epochs: whole
+runs with its settings and other numbers of epochs are trained into FOLDER (each is carried on if it is there).
 Written: benchmarks/quality.json and docs/figures/epochs.svg.
 """
 
@@ -25,6 +26,7 @@ from capspoe.evaluate.material import codes_of
 from capspoe.model import CapsulePoE
 
 HERE = Path(__file__).resolve().parent
+FOUND = HERE / "quality.json"
 KEPT = ("fid", "precision", "recall", "purity", "nmi")
 
 
@@ -52,11 +54,15 @@ def codes(run: Path) -> list[dict[str, Any]]:
 
 
 def epochs(run: Path, folder: Path, counts: list[int]) -> list[dict[str, Any]]:
+    own = CapsulePoE.load(run).config
     rows = []
     for count in counts:
-        config = CapsulePoE.load(run).config.replace(autoencoder_epochs=count)
-        out = folder / f"epochs-{count}"
-        model = capspoe.train(out=out, config=config, quiet=True)
+        if count == own.autoencoder.autoencoder_epochs:
+            out, model = run, CapsulePoE.load(run)
+        else:
+            out = folder / f"epochs-{count}"
+            config = own.replace(autoencoder_epochs=count, least_steps=0)
+            model = capspoe.train(out=out, config=config, quiet=True)
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         last = [line["loss"] for line in lines if line.get("stage") == "autoencoder"][-3:]  # of 50 steps each
         row = {"epochs": count, "loss": float(np.mean(last)), **scores(model)}
@@ -79,14 +85,18 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("codes", "epochs"))
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--folder", type=Path, default=Path("runs/quality"))
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 3, 5])
     options = parser.parse_args()
-    result = {"codes": [row for run in options.runs for row in codes(run)]}
-    result["epochs"] = epochs(options.runs[0], options.folder, options.epochs)
-    (HERE / "quality.json").write_text(json.dumps(result, indent=2) + "\n")
-    draw(result["epochs"], HERE.parent / "docs" / "figures" / "epochs.svg")
+    known = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+    if options.what == "codes":
+        known["codes"] = [row for run in options.runs for row in codes(run)]
+    else:
+        known["epochs"] = epochs(options.runs[0], options.folder, options.epochs)
+        draw(known["epochs"], HERE.parent / "docs" / "figures" / "epochs.svg")
+    FOUND.write_text(json.dumps(known, indent=2) + "\n")
 
 
 if __name__ == "__main__":

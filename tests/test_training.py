@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from PIL import Image
 import capspoe as package
 from capspoe import checkpoint, stages
 from capspoe.autoencoder import ConvAutoencoder
+from capspoe.checkpoint import State
 from capspoe.config import preset
 from capspoe.errors import DivergedError, InputError, RunError
 from capspoe.journal import Interrupted, Journal, Window
@@ -368,6 +370,20 @@ def test_few_images_are_gone_through_more_often():
     assert stages.planned_steps(3, 1000, settings) == 300
     assert stages.planned_steps(3, 95, settings) == 50
     assert stages.planned_steps(3, 7, settings) == 45
+
+
+def test_more_epochs_than_asked_for_are_said(tmp_path, capsys):
+    settings = preset().replace(batch=10, least_steps=45).training
+    journal = Journal(tmp_path, State("autoencoder", 0), math.inf)
+    stages.tell_stretched(journal, 3, 95, settings)
+    assert "5 epochs rather than 3, for --least-steps 45" in capsys.readouterr().err
+    stages.tell_stretched(journal, 5, 95, settings)
+    journal.close()
+    assert capsys.readouterr().err == ""
+    for name in ("small", "paper"):  # the presets do on MNIST what they say
+        c = preset(name)
+        steps = stages.planned_steps(c.autoencoder.autoencoder_epochs, 60_000, c.training)
+        assert steps == 469 * c.autoencoder.autoencoder_epochs
 
 
 def test_the_gates_temperature_falls_to_one():

@@ -209,7 +209,13 @@ def _fits(value: Any, kind: Any) -> bool:
 # What a preset changes from the defaults above, for every data set and for some.
 _PRESETS: dict[str, dict[str, Any]] = {
     "small": {},
-    "paper": {"channels": 128, "autoencoder_epochs": 2, "autoencoder_lr": 1e-3, "epochs": 6},
+    "paper": {
+        "channels": 128,
+        "autoencoder_epochs": 2,
+        "autoencoder_lr": 1e-3,
+        "epochs": 6,
+        "least_steps": 900,
+    },
 }
 _FOR_DATA: dict[str, dict[str, Any]] = {
     "cifar10": {"crop": 28},

@@ -45,6 +45,13 @@ def planned_steps(epochs: int, count: int, training: TrainingConfig) -> int:
     return per_epoch * max(epochs, -(-training.least_steps // per_epoch))
 
 
+def tell_stretched(journal: Journal, epochs: int, count: int, training: TrainingConfig) -> None:
+    """Say so when there are more passes than were asked for."""
+    passes = planned_steps(epochs, count, training) // -(-count // training.batch)
+    if passes > epochs:
+        journal.say(f"{passes} epochs rather than {epochs}, for --least-steps {training.least_steps}")
+
+
 def image_steps(
     source: data.Source, batch: int, seed: int, first: int, last: int
 ) -> Iterator[tuple[int, distributed.Share, np.ndarray]]:
@@ -97,6 +104,7 @@ def train_autoencoder(
     optimizer = autoencoder_optimizer(model)
     restore_optimizer(optimizer, stored)
     steps = planned_steps(c.autoencoder_epochs, len(source), t)
+    tell_stretched(journal, c.autoencoder_epochs, len(source), t)
     with journal.stage("autoencoder", "1 autoencoder", steps, state.step):
         for step, mine, pixels in image_steps(source, t.batch, t.seed, state.step, steps):
             noise = Noise(t.seed, step, torch.from_numpy(mine.images).to(model.device))
@@ -152,6 +160,7 @@ def train_capsules(
     restore_optimizer(optimizer, stored)
     per_epoch = -(-len(codes) // t.batch)
     steps = planned_steps(t.epochs, len(codes), t)
+    tell_stretched(journal, t.epochs, len(codes), t)
     lr = t.lr * (10 if not top and model.top.neurons == "gaussian" else 1)  # the layers below are binary
     gain = float(np.sqrt(layer.upper[0])) if layer.gated else 1.0  # each sees 1 / J of the images
     title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"

@@ -112,10 +112,16 @@ def parts(evaluations: list[Evaluation]) -> dict[str, str]:
         found["entropy"] = number([c["mean_sample_class_entropy"] for c in capsules], 3)
         probes = {k: number([e["probe"][k] for e in evaluations], 3) for k in first["probe"]}
         found["probes"] = ", ".join(f"{k} {v}" for k, v in probes.items())
+    found["likelihood"] = likelihood_of(first["likelihood"])
     if first["instantiation"]:
         shares = {m: [100 * e["instantiation"][m] for e in evaluations] for m in first["instantiation"]}
         found["dimensions"] = ", ".join(f"{m} {number(share, 0)} %" for m, share in shares.items())
     return found
+
+
+def likelihood_of(found: dict[str, Any]) -> str:
+    lower, upper, alone = (found[f"log_p_{name}"] for name in ("lower", "upper", "independent"))
+    return f"between {lower:.0f} and {upper:.0f} nats a code (independent units: {alone:.0f})"
 
 
 def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
@@ -130,6 +136,7 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
         made = parts(quick) if quick else {}
         if full := [r["full"] for r in members if "full" in r]:
             made["full"] = parts(full)["models"]
+            made["likelihood"] = parts(full)["likelihood"]
         if section == "mnist small" and quick and full:
             made["goals"] = goals_table(goals_on_mnist(quick, full))
         if section == "fashion-mnist small" and quick:

@@ -103,6 +103,7 @@ def evaluation_of(shift=0.0, **changes):
         "k-means + PCA on the codes": {"fid": 62.0, "recall": 0.5, "purity": 0.7},
         "one routing iteration": {"fid": 14.0, "purity": 0.9},
         "RBM on the codes": {"fid": 90.0, "probe": 0.94},
+        "BernoulliRBM on pixels": {"fid": 300.0, "probe": 0.93},
         "binary neurons with the gate, the paper's sampling": {"fid": 200.0},
         "the paper to the letter": {"fid": 1500.0},
     }
@@ -128,6 +129,7 @@ def evaluation_of(shift=0.0, **changes):
         ({"one_routing_iteration": ("purity", 0.96)}, ["what routing adds"]),
         ({"capspoe,_after_100_Gibbs_steps": ("fid", 22.0)}, ["FID after 100 Gibbs steps"]),
         ({"RBM_on_the_codes": ("probe", 0.96)}, ["linear probe on the hidden numbers"]),
+        ({"BernoulliRBM_on_pixels": ("probe", 0.96)}, ["linear probe on the hidden numbers"]),
         (
             {"the_paper_to_the_letter": ("fid", 900.0)},
             ["FID of the paper's sampling, binary neurons with the gate"],

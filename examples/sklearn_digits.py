@@ -40,9 +40,14 @@ steps = {"least_steps": 40, "epochs": 1, "autoencoder_epochs": 1} if QUICK else 
 rbm = BernoulliRBM(n_components=100, learning_rate=0.06, n_iter=2 if QUICK else 10, random_state=0)
 logistic = LogisticRegression(C=6000, max_iter=MOST)
 probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=MOST))
+weaker = make_pipeline(
+    StandardScaler(), LogisticRegression(C=10, max_iter=300)
+)  # regularised less, as the RBM's
+as_rbm = {"neurons": "binary", "gate": "none", "lr": 0.03}  # all on, and sigmoids, which an RBM has too
 models = {
     "pixels + logistic regression": LogisticRegression(C=100, max_iter=MOST),
     "BernoulliRBM + logistic regression": make_pipeline(rbm, logistic),
+    "binary capsules, no gate + logistic regression": make_pipeline(CapsulePoE(**as_rbm, **steps), weaker),
     "capsules on the features + logistic regression": make_pipeline(CapsulePoE(**steps), probe),
     "capsules on the images + logistic regression": make_pipeline(CapsulePoE((8, 8), **steps), probe),
 }

@@ -53,9 +53,9 @@ def main() -> None:
         elif "train" in a.parts:
             say("training, stage 1", *train, stop_at=run / "codes.npy")
             say("training, stage 2", *train)
-        for count in (200, 10_000) if "sample" in a.parts else ():
+        for count in (10, 1000) if "sample" in a.parts else ():
             out = f"{place}/{count}.npz"
-            say(f"sampling, {count} images", "sample", str(run), "--out", out, "--count", str(count))
+            say(f"sampling, {count} a capsule", "sample", str(run), "--out", out, "--count", str(count))
         if "evaluate" in a.parts:
             say("evaluation, --quick", "evaluate", str(run), "--quick")
 

@@ -3,7 +3,8 @@
     python benchmarks/soak.py [--clients 200] [--requests 100000] [--seconds 3600]
 
 Trains a quick run, serves it as `capspoe explore` does, starts another training in a process of its own, and lets
-the clients ask for a mixture of everything, one request after the other each, until all is asked or the time is up.
+the clients ask for a mixture of everything, one request after the other each, until all is asked or the time is up
+(or `kill -INT` of this process ends it), and tells the numbers so far.
 Exits with 1 on any answer that is an error, or when the server's memory has grown by more than a tenth between the
 first tenth of the requests and the end.
 """
@@ -14,6 +15,7 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -98,13 +100,18 @@ async def ask(
 
 
 async def client(
-    number: int, count: int, port: int, seconds: dict[str, list[float]], statuses: Counter, until: float
+    number: int,
+    count: int,
+    port: int,
+    seconds: dict[str, list[float]],
+    statuses: Counter,
+    stop: asyncio.Event,
 ) -> None:
     rng, name = random.Random(number), f"soak-{number}"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     started = time.perf_counter()
     for _ in range(count):
-        if time.perf_counter() > until:
+        if stop.is_set():
             break
         what, before = one_request(rng), started
         started = time.perf_counter()
@@ -142,10 +149,17 @@ async def soak(
                 spent = time.perf_counter() - began
                 print(f"{statuses[200]} answered in {spent:.0f} s, server {memory[-1]:.0f} MB", flush=True)
 
+    loop, stop, count = asyncio.get_running_loop(), asyncio.Event(), requests // clients
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    clock = loop.call_later(limit, stop.set) if limit < float("inf") else None
     watching = asyncio.create_task(watch())
-    count, until = requests // clients, began + limit
-    await asyncio.gather(*(client(k, count, port, seconds, statuses, until) for k in range(clients)))
-    watching.cancel()
+    try:
+        await asyncio.gather(*(client(k, count, port, seconds, statuses, stop) for k in range(clients)))
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        watching.cancel()
+        if clock:
+            clock.cancel()
     return seconds, statuses, [*memory[:TENTHS], resident(pid)]
 
 

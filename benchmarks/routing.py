@@ -40,9 +40,10 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
     evaluation = Evaluation(CapsulePoE.load(run), run, settings, cache, quiet=True)
     rows = []
     for name, changes in WAYS.items():
-        kept = re.sub(r"[^a-z0-9-]+", "-", f"routing: {name}")
-        made = cache.or_make(kept, partial(evaluation.variant_rows, name, **changes))
-        rows.append({"name": name, "run": run.name, **{key: made[0].get(key) for key in COLUMNS}})
+        part = re.sub(r"[^a-z0-9-]+", "-", f"routing: {name}")
+        made = cache.or_make(part, partial(evaluation.variant_rows, name, **changes))
+        kept = {key: made[0][key] for key in (*COLUMNS, "failed") if key in made[0]}
+        rows.append({"name": name, "run": run.name, **kept})
         print(json.dumps(rows[-1]), flush=True)
     return rows
 

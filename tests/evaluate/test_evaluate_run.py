@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -112,6 +113,11 @@ def without(run, folder, *names):
     shutil.copytree(run, folder, ignore=shutil.ignore_patterns(*(f"{name}-*" for name in ("all", *names))))
 
 
+def aborted_at_the_end(code, errors):
+    """Once in a while gloo's threads abort an interpreter that has done its work (pytorch pull request 179291)."""
+    return code == -signal.SIGABRT and errors == "terminate called without an active exception\n"
+
+
 def test_processes_share_the_parts_and_come_to_the_same_result(run, full, tmp_path, monkeypatch):
     folder, names = (
         tmp_path / "run",
@@ -120,7 +126,7 @@ def test_processes_share_the_parts_and_come_to_the_same_result(run, full, tmp_pa
     without(run, folder, *names)
     monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "cache"))  # the feature net is not there yet
     ended = peers(2, shortened(SHARED.format(folder=str(folder))))
-    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert all(code == 0 or aborted_at_the_end(code, errors) for code, _, errors in ended), ended
     ours, theirs = (out.split() for _, out, _ in ended)
     assert len(ours) > 1
     assert len(theirs) > 0

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from capspoe.figures.svg import as_bytes, data_uri
+from capspoe.pictures import visible
 
 
 def strip(images: np.ndarray, alt: str, gap: int = 2) -> str:
     """Images (rows, columns, H, W, C) in [0, 1] as one <img>, the gaps between them transparent."""
+    images = visible(images)
     rows, columns, H, W, C = images.shape
     canvas = np.zeros((rows * (H + gap) - gap, columns * (W + gap) - gap, C + 1), np.uint8)
     for r in range(rows):

@@ -5,7 +5,6 @@ All processes go through the same steps with the same weights. Only process 0 wr
 process nothing here does anything.
 """
 
-import gc
 import os
 import time
 import uuid
@@ -77,7 +76,6 @@ def joined() -> Iterator[None]:
     finally:
         _Here.store = None
         dist.destroy_process_group()
-        gc.collect()  # whatever still holds the group holds its threads, which may abort the interpreter's end
 
 
 def meeting_place(store: dist.Store, number: int, count: int) -> str:

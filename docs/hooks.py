@@ -11,7 +11,7 @@ from mkdocs.structure.pages import Page
 
 DIRECTIVE = re.compile(r"<p>\.\. math::\s*(.*?)</p>", re.S)  # an equation in a docstring
 NAMES = re.compile(
-    r"<p>((?:[\w., ]+? {2,}\S[^\n]*\n)+[\w., ]+? {2,}\S[^\n]*)</p>"
+    r"<p>((?:[\w., ()]+? {2,}\S[^\n]*\n)+[\w., ()]+? {2,}\S[^\n]*)</p>"
 )  # "name    what it is", line by line
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 

@@ -27,10 +27,14 @@ CHUNK = 256  # images handled at once, so that memory does not grow with their n
 
 
 class Encoded(NamedTuple):
-    """What the capsules say of some images."""
+    """What the capsules say of some images.
 
-    on: np.ndarray  # (n, J): P(capsule j is on)
-    hidden: np.ndarray  # (n, J, N): mean of capsule j's numbers, given that it is on
+    on        (n, J): the probability that each capsule is on
+    hidden    (n, J, N): the mean of each capsule's numbers, given that it is on
+    """
+
+    on: np.ndarray
+    hidden: np.ndarray
 
 
 class CapsulePoE(nn.Module):

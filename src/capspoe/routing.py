@@ -21,7 +21,11 @@ Agreement = Literal["cosine", "dot"]
 
 
 class Routing(NamedTuple):
-    """How the predictions count, and what they amount to."""
+    """How the predictions count, and what they amount to.
+
+    c    (B, J, I): the routing weights
+    z    (B, J, N): the weighted sums of the predictions
+    """
 
     c: Float[Tensor, "B J I"]
     z: Float[Tensor, "B J N"]

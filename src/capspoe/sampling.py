@@ -19,8 +19,14 @@ from capspoe.validate import check_choice, check_count
 
 
 class Samples(NamedTuple):
-    images: np.ndarray  # (count, H, W, C) float32 in [0, 1]
-    capsule: np.ndarray  # (count,) the capsule that was on
+    """Images that were drawn.
+
+    images     (count, H, W, C): float32 in [0, 1]
+    capsule    (count,): the capsule that was on
+    """
+
+    images: np.ndarray
+    capsule: np.ndarray
 
 
 def sample(

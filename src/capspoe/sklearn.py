@@ -39,6 +39,9 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
 
     `transform` gives the numbers of all capsules, `predict` the capsule that is on.
 
+    The parameters that are not explained here are settings of `capspoe train`, with its defaults;
+    `capspoe train --help` explains them.
+
     Parameters
     ----------
     image_shape : (H, W), (H, W, C) or None
@@ -47,8 +50,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         What becomes 0 and 1; values outside are clipped. "auto" is 0 and 255 for uint8 images, 0 and 1 for images
         within, else the smallest and the largest value of the first X: of all images, or of each feature.
     random_state : int, RandomState or None
-    others
-        The settings of `capspoe train`, with its defaults; `capspoe train --help` explains them.
+        The seed of everything random; None draws one.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ class CapsuleClassifier(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(1, channels, 9)
         self.primary = nn.Conv2d(channels, 32, 9, stride=2)
-        places = ((side - 16) // 2) ** 2 if side % 2 == 0 else ((side - 15) // 2) ** 2
+        places = ((side - 15) // 2) ** 2  # after two convolutions of 9x9, the second with stride 2
         self.capsules = CapsuleLayer(
             lower=(places * 4, 8), upper=(classes, 16), iterations=3, gate="none", centred=False,
             normalize=normalize, agreement="dot", detach_routing=detach, initial_std=0.03,

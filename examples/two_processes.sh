@@ -1,5 +1,5 @@
 #!/bin/sh
-# The same training by one process and by two: the weights agree.
+# The same training and encoding by one process and by two: weights and capsules agree.
 #
 #   sh examples/two_processes.sh [FOLDER] [OPTIONS of capspoe train]
 set -eu
@@ -8,17 +8,28 @@ folder=${1:-runs/processes}
 python=${PYTHON:-python3}
 export OMP_NUM_THREADS=1 # the processes share the cores; without this each takes them all
 
+together() { "$python" -m torch.distributed.run --standalone --nproc-per-node 2 -m capspoe "$@"; } # torchrun
+
 "$python" -m capspoe train digits --out "$folder/one" --threads 1 "$@"
-"$python" -m torch.distributed.run --standalone --nproc-per-node 2 \
-  -m capspoe train digits --out "$folder/two" --threads 1 "$@"
+together train digits --out "$folder/two" --threads 1 "$@"
+together encode "$folder/two" --out "$folder/two.npz"
+# together evaluate "$folder/two" --quick    shares its parts out as well, but takes minutes
 
 "$python" - "$folder" <<'PYTHON'
 import sys
 
-import capspoe
+import numpy as np
 
-one, two = (capspoe.CapsulePoE.load(f"{sys.argv[1]}/{name}").state_dict() for name in ("one", "two"))
+import capspoe
+import capspoe.data
+
+folder = sys.argv[1]
+models = [capspoe.CapsulePoE.load(f"{folder}/{name}") for name in ("one", "two")]
+one, two = (model.state_dict() for model in models)
 difference = {name: float((one[name] - two[name]).abs().max() / one[name].abs().max().clamp_min(1e-3)) for name in one}
 worst = max(difference, key=difference.get)
 print(f"largest relative difference: {difference[worst]:.1e} in {worst}")
+alone = models[0].encode(capspoe.data.load("digits", "test").pixels).on.argmax(1)
+same = (np.load(f"{folder}/two.npz")["on"].argmax(1) == alone).mean()
+print(f"the same capsule is on for {same:.1%} of the test images")
 PYTHON

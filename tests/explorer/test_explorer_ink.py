@@ -81,6 +81,18 @@ def test_colour_images_are_cut_from_the_middle():
     assert image[..., 1:].max() < 0.01
 
 
+def test_other_channels_are_all_the_grey_image():
+    image = read(drawing(), shape=(28, 28, 2), framing=ink.Framing(None))
+    grey = read(drawing(), shape=(28, 28, 3), framing=ink.Framing(None))
+    np.testing.assert_allclose(image, grey[..., :2])
+
+
+def test_sixteen_bits_are_read_as_eight():
+    picture = drawing(40, 170)
+    deep = Image.fromarray(np.asarray(picture).astype(np.uint16) * 257)
+    np.testing.assert_array_equal(read(deep, fit=False), read(picture, fit=False))
+
+
 def test_framing_is_measured():
     images = np.zeros((20, 28, 28, 1), np.uint8)
     images[:, 4:24, 8:20] = 255

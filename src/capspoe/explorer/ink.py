@@ -78,11 +78,18 @@ def opened(text: str) -> Image.Image:
         if width * height > MOST_PIXELS:
             raise InputError(f"the image has {width}x{height} pixels; at most {MOST_PIXELS:,} are read")
         picture.load()
-        return ImageOps.exif_transpose(picture)
+        return in_bytes(ImageOps.exif_transpose(picture))
     except InputError:
         raise
     except Exception as error:  # a decoder raises whatever it likes on a damaged file
         raise InputError(f"data is not an image that can be read ({', '.join(FORMATS)})") from error
+
+
+def in_bytes(picture: Image.Image) -> Image.Image:
+    """Grey in 16 bits, which Pillow would cut off at 255, as grey in 8."""
+    if not picture.mode.startswith("I"):
+        return picture
+    return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
 
 
 def from_data(text: str, shape: tuple[int, int, int], framing: Framing, fit: bool) -> np.ndarray:
@@ -95,7 +102,7 @@ def from_data(text: str, shape: tuple[int, int, int], framing: Framing, fit: boo
         if not exact:
             picture = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
         pixels = np.asarray(picture, np.float32) / 255
-        return pixels if colours == 3 else np.resize(pixels.mean(-1, keepdims=True), shape)
+        return pixels if colours == 3 else np.repeat(pixels.mean(-1, keepdims=True), colours, axis=-1)
     grey = np.asarray(picture.convert("L"), np.float32) / 255
     if framing.box is None or not fit:
         if not exact:

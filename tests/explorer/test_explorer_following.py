@@ -1,5 +1,6 @@
 """The page follows a run that is still training."""
 
+import asyncio
 import json
 import shutil
 import time
@@ -10,7 +11,9 @@ from starlette.testclient import TestClient
 from capspoe import checkpoint
 from capspoe.explorer import following
 from capspoe.explorer.server import application
+from capspoe.explorer.server import following as following_the_run
 from capspoe.explorer.studio import Studio
+from capspoe.explorer.turns import TooBusy, Turns
 from conftest import ADDRESS, until
 
 
@@ -59,6 +62,31 @@ def test_from_nothing_to_done(gated_run, growing, monkeypatch):
         assert client.get("/api/gallery").status_code == 200
 
 
+def test_a_crowd_does_not_end_the_following(gated_run, growing, monkeypatch):
+    monkeypatch.setattr("capspoe.explorer.server.LOOK_SECONDS", 0.01)
+    studio = Studio(growing)
+    refused = []
+
+    class Crowded(Turns):
+        async def do(self, *arguments):
+            if len(refused) < 3:
+                refused.append(arguments)
+                raise TooBusy(everybody=True)
+            return await super().do(*arguments)
+
+    async def follow():
+        turns = Crowded()
+        turns.start()
+        task = asyncio.create_task(following_the_run(studio, turns))
+        put(gated_run, growing, "done", 1)
+        await asyncio.to_thread(until, lambda: studio.stage == "done" or task.done())
+        task.cancel()
+        await turns.stop()
+
+    asyncio.run(follow())
+    assert (studio.stage, len(refused)) == ("done", 3)
+
+
 def test_a_prior_is_fitted_while_there_is_none(gated_run, growing):
     put(gated_run, growing, "capsules-0", 1)
     studio = Studio(growing)
@@ -99,6 +127,18 @@ def test_long_curves_are_thinned_and_strange_lines_left_out(tmp_path):
     assert "bad" not in stage["curves"]
 
 
+@pytest.mark.parametrize(
+    "words", ['"use": [0.5, NaN]', '"use": 3', '"use": ["x"]', '"loss": 1' + "0" * 400, '"loss": Infinity']
+)
+def test_numbers_that_cannot_be_shown_do_not_stop_the_page(tmp_path, words):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"stage": "capsules-0", "step": 1, "reconstruction": 0.5, ' + words + "}")
+    (stage,) = following.curves(path)
+    json.dumps(stage, allow_nan=False)
+    assert stage["use"] is None
+    assert stage["curves"]["reconstruction"] == [0.5]
+
+
 def test_without_its_images_the_run_can_still_be_played(gated_run, growing):
     put(gated_run, growing, "done", 1)
     content = json.loads((growing / "config.json").read_text())
@@ -106,8 +146,10 @@ def test_without_its_images_the_run_can_still_be_played(gated_run, growing):
     del content["sha256"]  # changed by hand, and so without a checksum
     (growing / "config.json").write_text(json.dumps(content))
     with TestClient(application(growing), base_url=ADDRESS) as client:
+        before = Studio(growing).revision
         until(lambda: "being opened" not in client.get("/api/run").json()["no_test_images"])
         assert client.get("/api/run").json()["test_images"] == 0
+        assert client.get("/api/training").json()["revision"] != before  # by which the page learns of it
         assert client.get("/api/images").status_code == 503
         assert client.get("/api/gallery").status_code == 200
         assert client.post("/api/recognise", json={"image": {"index": 0}}).status_code == 503

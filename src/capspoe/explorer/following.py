@@ -36,7 +36,7 @@ def curves(path: Path) -> list[dict[str, Any]]:
     stages: dict[str, dict[str, Any]] = {}
     for line in lines(path):
         name, step = line.get("stage"), line.get("step")
-        if not isinstance(name, str) or not isinstance(step, int):
+        if not isinstance(name, str) or not isinstance(step, int) or not is_number(step):
             continue
         stages.setdefault(name, {"lines": []})["lines"].append(line)
     found = []
@@ -52,7 +52,7 @@ def curves(path: Path) -> list[dict[str, Any]]:
                 "step": rows[-1]["step"],
                 "steps": [row["step"] for row in kept],
                 "curves": {k: [row[k] if is_number(row.get(k)) else None for row in kept] for k in numbers},
-                "use": rows[-1].get("use"),
+                "use": shares(rows[-1].get("use")),
             }
         )
     return found
@@ -79,7 +79,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
+def shares(use: Any) -> list[float] | None:
+    return use if isinstance(use, list) and all(map(is_number, use)) else None
 
 
 def seconds_since_change(folder: Path) -> float | None:

@@ -45,7 +45,7 @@ class Loaded:
 
     @property
     def revision(self) -> str:
-        """Changes whenever what the page shows of the model may have changed."""
+        """Changes whenever the page may have something else to show: a model, names, a reason without images."""
         return f"{self.checkpoint}.{self.studies}"
 
     @property
@@ -77,6 +77,7 @@ class Loaded:
             self.source = source
         except (CapspoeError, OSError) as error:
             self.no_source = str(error)
+            self.studies += 1  # there will be none to tell the page
 
     def images(self) -> data.Source:
         if self.source is None:

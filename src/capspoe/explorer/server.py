@@ -103,7 +103,8 @@ async def following(studio: Studio, turns: Turns) -> None:
     await asyncio.to_thread(studio.open_images)
     changed = True
     while True:
-        with contextlib.suppress(CapspoeError, OSError):  # a checkpoint that is just being replaced
+        # A checkpoint that is just being replaced, or a crowd that leaves no room: the next look will do.
+        with contextlib.suppress(CapspoeError, OSError, TooBusy):
             changed = await turns.do(BACKGROUND, None, studio.reload) or changed
             if changed and studio.model_or_none is not None and studio.source is not None:
                 await turns.do(BACKGROUND, None, studio.study)

@@ -1,10 +1,10 @@
 // From one image to another, through the capsules.
 
 import { latest, post } from "./api.js";
-import { $, calm, download, icon, picture, show, toast } from "./dom.js";
+import { $, calm, download, el, icon, picture, show, toast } from "./dom.js";
 import { loadPicker, randomStart } from "./recognise.js";
 import { copyLink } from "./stage.js";
-import { listen, state, writeAddress } from "./state.js";
+import { listen, state, writeAddress, zeros } from "./state.js";
 
 const FRAMES = 33;
 const STRIP = 11;
@@ -66,7 +66,7 @@ function put(image) {
 function stop() {
   clearInterval(timer);
   timer = 0;
-  $("blend-play").replaceChildren(icon("play"), Object.assign(document.createElement("span"), { textContent: "Play" }));
+  $("blend-play").replaceChildren(icon("play"), el("span", {}, "Play"));
 }
 
 function play() {
@@ -77,7 +77,7 @@ function play() {
     phase += 0.045;
     at((1 - Math.cos(phase)) / 2);
   }, 33);
-  $("blend-play").replaceChildren(icon("pause"), Object.assign(document.createElement("span"), { textContent: "Pause" }));
+  $("blend-play").replaceChildren(icon("pause"), el("span", {}, "Pause"));
 }
 
 export function setUpBlend() {
@@ -103,7 +103,7 @@ export function setUpBlend() {
     if (view !== "blend") return stop();
     if (!state.run.test_images) {
       for (const end of ["first", "last"])
-        if (state.blend[end].index != null) state.blend[end] = { on: { [end === "first" ? 0 : state.run.capsules - 1]: Array(state.run.numbers).fill(0) } };
+        if (state.blend[end].index != null) state.blend[end] = { on: { [end === "first" ? 0 : state.run.capsules - 1]: zeros() } };
     }
     $("blend-drawing").disabled = !state.image;
     blend();

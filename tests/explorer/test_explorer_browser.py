@@ -81,6 +81,16 @@ def test_randomise_lock_reset_and_undo(page):
     until(lambda: page.values() != drawn)
 
 
+def test_randomise_does_not_switch_on_what_was_left_meanwhile(page):
+    page.js(SLOWLY.replace("recognise", "random"))
+    page.click("#randomise")
+    page.click("#gallery .tile[data-capsule='2']")
+    time.sleep(1.2)
+    page.settled()
+    assert page.values() == ["0.00"] * 6
+    assert page.js("return location.hash.match(/on=([^&]*)/)[1]").startswith("2:")
+
+
 def test_draw_a_digit_and_hold_it(page):
     page.click("[data-view=recognise]")
     draw(page)
@@ -128,6 +138,20 @@ def test_all_strokes_of_a_drawing_count(page, address):
     expected = httpx.post(f"{address}/api/recognise", json={"image": image}).json()["input"]
     seen = Image.open(io.BytesIO(b64decode(expected.split(",")[1])))
     assert page.pixels("seen")[0::4] == list(seen.tobytes())
+
+
+def test_a_drawing_on_a_picked_image_is_not_wiped_by_a_late_answer(page):
+    page.click("[data-view=recognise]")
+    page.until("document.querySelectorAll('#picker button').length > 5")
+    page.js(SLOWLY)
+    page.click("#picker button:nth-child(3)")
+    page.js(STROKE, [20, 20], [20, 220])
+    assert page.js("return document.querySelectorAll('#picker [aria-pressed=true]').length") == 0
+    page.until("document.querySelectorAll('#routing-steps button').length === 3")
+    pad = page.js("return document.getElementById('pad').getBoundingClientRect().width")
+    middle = [round(side * 280 / pad) for side in (20, 120)]
+    ink = "return document.getElementById('pad').getContext('2d').getImageData(...arguments, 1, 1).data[0]"
+    assert page.js(ink, *middle) == 255
 
 
 def test_the_routing_moves_from_iteration_to_iteration(page):
@@ -225,10 +249,15 @@ def test_keyboard_only(page):
     page.keys(*[Keys.ARROW_RIGHT] * 12)
     assert page.values()[0] == "1.20"
     page.changed(before)
+    spoken = "return document.activeElement.getAttribute('aria-valuetext')"
+    assert page.js(spoken) == "1.20 standard deviations"
     page.keys("l")
     assert page.find(".slider .lock").get_attribute("aria-pressed") == "true"
-    page.keys("0")
+    page.keys("0", Keys.ARROW_RIGHT, Keys.HOME)
     assert page.values()[0] == "1.20"
+    page.keys("l", Keys.ARROW_RIGHT)
+    assert page.values()[0] == "1.30"
+    page.keys("l")
     page.js("document.activeElement.blur()")
     page.keys("r")
     until(lambda: page.values()[1] != "0.00")
@@ -307,12 +336,50 @@ def test_without_the_server_it_says_so_and_carries_on(page):
     page.click("#gallery .tile[data-capsule='1']")
     page.until("!document.getElementById('banner').hidden")
     page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": False, **network})
-    page.click("#gallery .tile[data-capsule='2']")
     page.until("document.getElementById('banner').hidden")
+    page.settled()  # the capsule that was chosen meanwhile
     assert page.problems()  # the failed requests, which the browser itself reports
 
 
+def test_a_server_that_is_only_suspended(page):
+    page.js(
+        "const patient = AbortSignal.timeout; AbortSignal.timeout = () => patient.call(AbortSignal, 50);"
+        "const quick = window.fetch; window.fetch = (url, options) => new Promise((_, fail) =>"
+        "options.signal?.addEventListener('abort', () => { window.fetch = quick; fail(options.signal.reason); }));"
+    )
+    page.click("[data-view=training]")
+    page.until("!document.getElementById('banner').hidden")
+    page.until("document.getElementById('banner').hidden")
+
+
+def test_what_fails_while_the_page_loads_is_asked_again(page, address):
+    late = (
+        "const quick = window.fetch; let failures = 2;"
+        "window.fetch = (url, options) => String(url).includes('gallery') && failures-- > 0"
+        ' ? Promise.resolve(new Response(\'{"error": "busy"}\', {status: 503})) : quick(url, options);'
+    )
+    script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": late})
+    try:
+        page.open(f"{address}/").ready()
+        page.until("document.querySelectorAll('#picker button').length > 1")
+    finally:
+        page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+def test_curves_with_gaps(page):
+    page.js(
+        "const quick = window.fetch; window.fetch = async (url, options) => {"
+        "const answer = await quick(url, options); if (!String(url).includes('/api/training')) return answer;"
+        "const stage = {stage: 'autoencoder', step: 2, of: 2, steps: [1, 2], curves: {loss: [null, 0.5]}, use: null};"
+        "return new Response(JSON.stringify({...await answer.json(), stages: [stage]})); };"
+    )
+    page.click("[data-view=training]")
+    page.until("document.querySelectorAll('#charts .chart').length === 1")
+
+
 def test_several_capsules_without_the_gate(browser, literal_run):
+    from selenium.webdriver.common.keys import Keys
+
     with served(literal_run) as address:
         browser.look()
         browser.open(f"{address}/").ready()
@@ -322,6 +389,12 @@ def test_several_capsules_without_the_gate(browser, literal_run):
         assert len(browser.all("#gallery .tile.on")) == 2
         browser.click("#gallery .tile[data-capsule='2']")
         until(lambda: len(browser.all("#gallery .tile.on")) == 1)
+        browser.keys(Keys.ARROW_RIGHT)
+        until(lambda: len(browser.all("#gallery .tile.on")) == 2)
+        browser.settled()
+        browser.keys((Keys.CONTROL, "z"))
+        until(lambda: len(browser.all("#gallery .tile.on")) == 1)
+        assert browser.find("#gallery .tile.on").get_attribute("aria-pressed") == "true"
         browser.click("[data-view=recognise]")
         browser.until("document.querySelectorAll('#picker button').length > 1")
         browser.click("#picker button")

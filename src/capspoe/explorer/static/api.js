@@ -4,7 +4,7 @@ const client = Math.random().toString(36).slice(2, 12);
 const listeners = new Set();
 let reachable = true;
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -21,21 +21,22 @@ function setReachable(value) {
   for (const listener of listeners) listener(value);
 }
 
-async function request(path, options = {}, lane = "") {
-  let response;
+async function request(path, options, lane = "") {
+  let response, content;
   try {
     response = await fetch(path, { ...options, headers: { ...options.headers, "X-Client": client, "X-Lane": lane } });
+    content = response.ok ? await response.json() : await response.json().catch(() => null);
   } catch {
     setReachable(false);
     throw new ApiError(0, "the server does not answer");
   }
   setReachable(true);
-  const content = await response.json().catch(() => null);
   if (!response.ok) throw new ApiError(response.status, content?.error ?? `status ${response.status}`);
   return content;
 }
 
-export const get = (path, lane) => request(path, {}, lane);
+/** `patience` in milliseconds is for questions that are answered at once or not at all. */
+export const get = (path, lane, patience = null) => request(path, patience ? { signal: AbortSignal.timeout(patience) } : {}, lane);
 
 export const post = (path, body, lane) =>
   request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }, lane);

@@ -1,6 +1,6 @@
 // Starts the page: theme, views, keyboard, and what happens when the server's model changes.
 
-import { get, onReachable } from "./api.js";
+import { get, latest, onReachable } from "./api.js";
 import { setUpBlend } from "./blend.js";
 import { $, toast } from "./dom.js";
 import { loadGallery, setUpGallery, step } from "./gallery.js";
@@ -79,7 +79,6 @@ function setUpKeyboard() {
 }
 
 async function readRun() {
-  const had = state.run;
   state.run = await get("/api/run");
   $("run").textContent = state.run.name;
   $("run").title = state.run.capsules ? `${state.run.data}: ${state.run.lower} lower capsules, ${state.run.capsules} upper ones of ${state.run.numbers} numbers` : state.run.data;
@@ -88,50 +87,50 @@ async function readRun() {
   document.documentElement.style.setProperty("--aspect", width / height);
   document.documentElement.style.setProperty("--film", (7 * width) / height);
   document.documentElement.style.setProperty("--blend-film", (11 * width) / height);
-  return had;
-}
-
-/** The server has loaded another checkpoint, or knows more about this one. */
-async function refresh() {
-  try {
-    const had = await readRun();
-    if (!state.run.capsules) return;
-    if (!had.capsules) return firstModel();
-    await loadGallery();
-    changed();
-    if (had.test_images !== state.run.test_images) emit("images");
-  } catch {
-    // asked again in two seconds
-  }
 }
 
 let started = false;
-async function firstModel() {
-  $("banner").hidden = true;
-  const problems = readAddress();
-  if (problems.length) toast("The link does not fit this run; it is shown from the start");
-  if (!Object.keys(state.on).length) choose(0);
-  if (!started) {
-    started = true;
-    setUpGallery();
-    setUpSliders();
-    setUpStage();
-    setUpRecognise();
-    setUpBlend();
-  }
-  changed();
-  nothingOrImage();
-  go(state.view);
-  await loadGallery();
-  emit("images");
-}
+let images = ""; // what was said of the test images the last time
 
-function nothingOrImage() {
+/** Shows the run as the server has it now: another checkpoint, or more about this one. */
+const refresh = latest(async () => {
+  const had = state.run;
+  try {
+    await readRun();
+    banner();
+    if (!state.run.capsules) return;
+    if (started) changed();
+    else firstModel();
+    await loadGallery();
+    const now = `${state.run.test_images} ${state.run.no_test_images}`;
+    if (now !== images) emit("images");
+    images = now;
+  } catch (error) {
+    if (state.run) state.run.revision = ""; // so that the next look finds it changed, and asks again
+    banner(had ? "" : `The run cannot be shown: ${error.message}`);
+  }
+});
+
+function firstModel() {
+  started = true;
+  if (!readAddress()) toast("The link does not fit this run; it is shown from the start");
+  if (!Object.keys(state.on).length) choose(0);
+  setUpGallery();
+  setUpSliders();
+  setUpStage();
+  setUpRecognise();
+  setUpBlend();
+  changed();
   if (state.image) showImage(state.image);
   else nothing();
+  go(state.view);
 }
 
-function banner(text) {
+let reachable = true;
+function banner(problem = "") {
+  const text = !reachable ? "The server does not answer. Start it again with capspoe explore; this page carries on by itself."
+    : state.run && !state.run.capsules ? "The run has no checkpoint yet. Its capsules appear here as soon as there is one."
+    : problem;
   $("banner").textContent = text;
   $("banner").hidden = !text;
 }
@@ -140,28 +139,23 @@ async function start() {
   setUpTheme();
   setUpKeyboard();
   for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => go(button.dataset.view));
-  onReachable((yes) => banner(yes ? "" : "The server does not answer. Start it again with capspoe explore; this page carries on by itself."));
+  onReachable((yes) => {
+    reachable = yes;
+    banner();
+    images = "";
+    if (yes) refresh(); // what was asked for meanwhile was lost
+  });
   listen("go", go);
   listen("revision", refresh);
   addEventListener("hashchange", () => {
     if (isOwnAddress() || !state.run?.capsules) return;
-    if (readAddress().length) toast("The link does not fit this run");
+    if (!readAddress()) toast("The link does not fit this run");
     go(state.view);
     changed();
     if (state.image) showImage(state.image);
   });
-  try {
-    await readRun();
-  } catch (error) {
-    banner(`The run cannot be shown: ${error.message}`);
-    setTimeout(() => location.reload(), 5000);
-    return;
-  }
-  if (state.run.capsules) await firstModel();
-  else {
-    go("training");
-    banner("The run has no checkpoint yet. Its capsules appear here as soon as there is one.");
-  }
+  await refresh();
+  if (!started) go("training");
   setUpTraining();
   document.documentElement.dataset.ready = "true";
 }

@@ -40,9 +40,9 @@ export function blank(canvas) {
   canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
 }
 
-export const cellOf = (run, column, row = 0) => ({
+export const cellOf = (run, column) => ({
   x: column * run.image[1],
-  y: row * run.image[0],
+  y: 0,
   width: run.image[1],
   height: run.image[0],
 });
@@ -51,6 +51,11 @@ export function toast(message) {
   const node = el("div", { class: "toast" }, message);
   $("toasts").replaceChildren(node);
   setTimeout(() => node.remove(), 3200);
+}
+
+/** Says what went wrong, unless a newer request took this one's place or the banner says it already. */
+export function complain(error) {
+  if (error.status !== 409 && error.status !== 0) toast(error.message);
 }
 
 /** Downloads what a canvas shows, enlarged pixel by pixel to at least the given side. */

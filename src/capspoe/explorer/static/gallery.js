@@ -5,6 +5,7 @@ import { $, calm, cellOf, el, percent, picture, show } from "./dom.js";
 import { changed, choose, emit, gated, listen, remember, state, switchOff } from "./state.js";
 
 let capsules = [];
+let samples = 0; // of each capsule, after its mean
 export const faces = []; // an image with the mean and the samples of each capsule
 
 export const nameOf = (j) => capsules[j]?.name ?? null;
@@ -33,7 +34,10 @@ function animate(node, canvas, j) {
   let at = 0;
   node.addEventListener("pointerenter", (event) => {
     if (calm() || event.pointerType !== "mouse") return;
-    timer = setInterval(() => show(canvas, faces[j], cellOf(state.run, 1 + (at++ % state.run.samples))), 320);
+    timer = setInterval(() => {
+      if (node.isConnected) show(canvas, faces[j], cellOf(state.run, 1 + (at++ % samples)));
+      else clearInterval(timer); // a newer gallery took its place under the pointer
+    }, 320);
   });
   node.addEventListener("pointerleave", () => {
     clearInterval(timer);
@@ -80,13 +84,7 @@ function arrows(event) {
   const target = state.capsule + move;
   event.preventDefault();
   if (target < 0 || target >= state.run.capsules) return;
-  if (gated()) pick(target);
-  else {
-    state.capsule = target;
-    remember();
-    choose(target);
-    changed();
-  }
+  pick(target);
   $("gallery").children[target].focus();
 }
 
@@ -101,9 +99,8 @@ export function setLights(on, winner) {
 
 export async function loadGallery() {
   const found = await get("/api/gallery");
-  capsules = found.capsules;
-  state.run.samples = found.samples;
-  const images = await Promise.all(capsules.map((c) => picture(c.sheet)));
+  const images = await Promise.all(found.capsules.map((c) => picture(c.sheet)));
+  ({ capsules, samples } = found);
   faces.splice(0, faces.length, ...images);
   const focused = document.activeElement?.closest("#gallery .tile")?.dataset.capsule;
   $("gallery").replaceChildren(...capsules.map((c) => tile(c.capsule, false)));

@@ -39,7 +39,8 @@ export function setUpPad(onChange, onEnd) {
   });
   pad.addEventListener("pointermove", (event) => {
     if (!last) return;
-    for (const one of event.getCoalescedEvents?.() ?? [event]) {
+    const passed = event.getCoalescedEvents?.() ?? [];
+    for (const one of passed.length ? passed : [event]) {
       const here = at(one);
       line(last, here);
       last = here;

@@ -1,11 +1,11 @@
 // The other direction: show the network an image, see which capsule switches on.
 
 import { get, latest, post } from "./api.js";
-import { $, blank, el, percent, picture, show, toast } from "./dom.js";
+import { $, blank, complain, el, percent, picture, show, toast } from "./dom.js";
 import { faces, nameOf, setLights } from "./gallery.js";
 import { setUpPad } from "./pad.js";
 import { showRouting, setUpRouting } from "./routing.js";
-import { thumb } from "./stage.js";
+import { empty, thumb } from "./stage.js";
 import { changed, emit, gated, listen, remember, state, writeAddress } from "./state.js";
 
 const SIDE = 640; // a dropped image is made smaller than this before it is sent
@@ -13,11 +13,13 @@ let pad;
 let found = null;
 let subject = 0; // counts the images; the strokes of a drawing are all about one
 let forPad = null; // an image that goes onto the pad once the server has brought it to its form
+let asked = null; // the checkpoint that was asked about the image
 
 const look = latest(async (settled) => {
   const { image } = state;
   const about = subject;
   if (!image) return;
+  asked = checkpoint();
   try {
     const answer = await post("/api/recognise", { image });
     const [seen, rebuilt] = await Promise.all([picture(answer.input), picture(answer.reconstruction)]);
@@ -37,17 +39,18 @@ const look = latest(async (settled) => {
       route(state.image, answer, seen);
     } else showRouting(null);
   } catch (error) {
-    if (error.status === 409 || error.status === 0) return;
-    toast(error.message);
+    if (error.status === 0) asked = null;
+    complain(error);
   }
 });
+const checkpoint = () => state.run.revision.split(".")[0];
 
 const route = latest(async (image, answer, seen) => {
   try {
     const routing = await post("/api/routing", { image: { data: answer.input, fit: false } });
     if (image === state.image) showRouting(routing, seen, answer.winner, faces);
   } catch (error) {
-    if (error.status !== 409 && error.status !== 0) toast(error.message);
+    complain(error);
   }
 });
 
@@ -118,14 +121,14 @@ async function takeFile(file) {
 let first = 0;
 export async function loadPicker(box, choose, lane, from) {
   if (!state.run.test_images) {
-    box.replaceChildren(el("div", { class: "empty" }, state.run.no_test_images ?? "The run has no test images."));
+    box.replaceChildren(empty(state.run.no_test_images));
     return;
   }
   try {
     const { images } = await get(`/api/images?start=${from}&count=36`, lane);
     box.replaceChildren(...images.map((one) => thumb(one, () => choose({ index: one.index }), false)));
   } catch (error) {
-    if (error.status !== 409 && error.status !== 0) box.replaceChildren(el("div", { class: "empty" }, error.message));
+    if (error.status !== 409 && error.status !== 0) box.replaceChildren(empty(error.message));
   }
 }
 
@@ -158,6 +161,8 @@ export function setUpRecognise() {
   pad = setUpPad(
     () => {
       state.image = { data: pad.data(), fit: true };
+      forPad = null;
+      press();
       $("pad-hint").hidden = true;
       look(false);
     },
@@ -183,6 +188,7 @@ export function setUpRecognise() {
   listen("gallery", () => {
     if (found) setLights(found.on, found.winner);
     if (found) verdict(found);
+    if (state.image && asked !== checkpoint()) look(true);
   });
   listen("images", () => loadPicker($("picker"), showImage, "picker", first).then(press));
 }

@@ -26,8 +26,8 @@ function describe(schema, required) {
   return `${parts.join(" ")}${required ? "" : " (optional)"}`;
 }
 
-const found = await (await fetch("/api/openapi.json")).json();
-$("about").textContent = found.info.description;
+const found = await fetch("/api/openapi.json").then((answer) => answer.json()).catch(() => null);
+$("about").textContent = found?.info.description ?? "The server does not answer. Start it again with capspoe explore, then load this page anew.";
 $("example").textContent = `import base64, io, requests
 from PIL import Image
 
@@ -38,6 +38,6 @@ print(answer["winner"], max(answer["on"]))
 on = {str(answer["winner"]): answer["values"][answer["winner"]]}
 painted = requests.post(f"{server}/api/paint", json={"on": on}).json()["image"]
 Image.open(io.BytesIO(base64.b64decode(painted.split(",")[1])))`;
-for (const [path, methods] of Object.entries(found.paths))
+for (const [path, methods] of Object.entries(found?.paths ?? {}))
   for (const [method, operation] of Object.entries(methods)) $("endpoints").append(endpoint(path, method, operation, found.components.schemas));
 document.documentElement.dataset.ready = "true";

@@ -10,6 +10,7 @@ let at = 0; // iteration, with a fraction while it moves
 let playing = false;
 let focus = 0;
 let frame = 0;
+let timer = 0;
 
 export function showRouting(routing, image = null, winner = 0, faces = []) {
   cancelAnimationFrame(frame);
@@ -35,13 +36,13 @@ function jump(k) {
 
 function play() {
   playing = true;
-  draw();
+  clearTimeout(timer); // of a play that was paused
   const last = data.iterations.length - 1;
   const from = data;
   const next = (k) => {
     if (!playing || data !== from) return;
     move(k, k + 1, TRAVEL, () => {
-      if (k + 1 < last) setTimeout(() => next(k + 1), REST);
+      if (k + 1 < last) timer = setTimeout(() => next(k + 1), REST);
       else {
         playing = false;
         draw();
@@ -50,7 +51,7 @@ function play() {
   };
   at = 0;
   draw();
-  setTimeout(() => next(0), REST / 2);
+  timer = setTimeout(() => next(0), REST / 2);
 }
 
 function move(from, to, milliseconds, then = () => {}) {

@@ -1,7 +1,7 @@
 // Sixteen films: each shows what one number does, and is the slider that moves it.
 
 import { debounce, get, latest, post } from "./api.js";
-import { $, el, icon, picture, toast } from "./dom.js";
+import { $, complain, el, icon, picture } from "./dom.js";
 import { emit, listen, locked, remember, state, writeAddress } from "./state.js";
 
 const EDGE = 3.5; // half a picture beyond the outermost positions of a strip
@@ -10,7 +10,7 @@ let shown = { capsule: null, revision: null };
 
 const format = (value) => (value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
 const clamp = (value) => Math.max(-EDGE, Math.min(EDGE, value));
-export const values = () => state.on[state.capsule];
+const values = () => state.on[state.capsule];
 
 function row(n, rank) {
   const input = el("input", {
@@ -28,24 +28,23 @@ function row(n, rank) {
   );
   let moving = false;
   input.addEventListener("input", () => {
+    if (locked().has(n)) return say(n);
     if (!moving) remember();
     moving = true;
     values()[n] = Number(input.value);
-    output.textContent = format(values()[n]);
+    say(n);
     emit("slide");
   });
   input.addEventListener("change", () => {
     moving = false;
     refreshStrips();
     writeAddress();
-    emit("settled");
   });
   input.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -0.1, ArrowDown: -0.1, ArrowRight: 0.1, ArrowUp: 0.1, PageUp: 1, PageDown: -1 }[event.key];
     if (event.key === "l" && !event.ctrlKey && !event.metaKey) toggle(n);
     if (!by || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    if (locked().has(n)) return;
     input.value = clamp(values()[n] + by);
     input.dispatchEvent(new Event("input"));
     input.dispatchEvent(new Event("change"));
@@ -67,17 +66,22 @@ function toggle(n) {
   writeAddress();
 }
 
+/** A number as it is, for the eye and the ear. */
+function say(n) {
+  const { input, output } = rows.get(n);
+  const value = values()[n];
+  input.value = clamp(value);
+  input.setAttribute("aria-valuetext", `${format(value)} standard deviations`);
+  output.textContent = format(value);
+}
+
 /** Brings the films to the numbers as they are. */
-export function update() {
-  if (!values()) return;
-  for (const [n, { node, input, output, lock }] of rows) {
-    const value = values()[n];
-    input.value = clamp(value);
-    input.setAttribute("aria-valuetext", `${format(value)} standard deviations`);
-    output.textContent = format(value);
+function update() {
+  for (const [n, { node, input, lock }] of rows) {
+    say(n);
     const fixed = locked().has(n);
     node.classList.toggle("locked", fixed);
-    input.disabled = fixed;
+    input.setAttribute("aria-disabled", String(fixed)); // not disabled: the key that unlocks it has to arrive
     lock.setAttribute("aria-pressed", String(fixed));
     lock.replaceChildren(icon(fixed ? "lock" : "open"));
   }
@@ -98,16 +102,22 @@ const fetchStrips = latest(async () => {
     const found = alone ? await about(capsule) : await post("/api/strips", { on: state.on, capsule });
     if (capsule === state.capsule) await drawStrips(found.strips);
   } catch (error) {
-    if (error.status !== 409 && error.status !== 0) toast(error.message);
+    complain(error);
   }
 });
 const refreshStrips = debounce(fetchStrips, 180);
 
-const known = new Map();
-async function about(capsule) {
-  const key = `${state.run.revision}/${capsule}`;
-  if (!known.has(key)) known.set(key, await get(`/api/capsules/${capsule}`));
-  return known.get(key);
+const known = { revision: null, capsules: new Map() };
+/** What the server says of a capsule, asked once for each revision. */
+function about(capsule) {
+  if (known.revision !== state.run.revision) Object.assign(known, { revision: state.run.revision, capsules: new Map() });
+  const { capsules } = known;
+  if (!capsules.has(capsule)) {
+    const answer = get(`/api/capsules/${capsule}`);
+    answer.catch(() => capsules.delete(capsule));
+    capsules.set(capsule, answer);
+  }
+  return capsules.get(capsule);
 }
 
 /** The films of the capsule that is chosen: in the order of their effect, which stays while it is in hand. */
@@ -135,16 +145,11 @@ const build = latest(async () => {
     if (focused) rows.get(Number(focused))?.input.focus();
     fetchStrips();
   } catch (error) {
-    if (error.status !== 409 && error.status !== 0) toast(error.message);
+    complain(error);
   }
 });
 
-export function placeholders() {
-  rows.clear();
-  $("sliders").replaceChildren(...Array.from({ length: state.run.numbers }, (_, n) => row(n, n)));
-}
-
 export function setUpSliders() {
-  placeholders();
+  $("sliders").replaceChildren(...Array.from({ length: state.run.numbers }, (_, n) => row(n, n))); // until the first answer
   listen("numbers", build);
 }

@@ -1,7 +1,7 @@
 // The picture in the middle, and what can be done with it.
 
 import { debounce, get, latest, post } from "./api.js";
-import { $, blank, download, el, percent, picture, saveAs, show, toast } from "./dom.js";
+import { $, blank, complain, download, el, percent, picture, saveAs, show, toast } from "./dom.js";
 import { nameOf, useOf } from "./gallery.js";
 import { canRedo, canUndo, changed, emit, gated, listen, locked, redo, remember, state, undo, writeAddressNow, zeros } from "./state.js";
 
@@ -10,25 +10,24 @@ const paint = latest(async () => {
   try {
     const { image } = await post("/api/paint", { on: state.on });
     show($("picture"), await picture(image));
-    emit("painted");
   } catch (error) {
-    if (error.status !== 409 && error.status !== 0) toast(error.message);
+    complain(error);
   }
 });
 
 async function randomise() {
   remember();
   try {
-    const drawn = await Promise.all(
-      Object.keys(state.on).slice(0, 8).map((j) => get(`/api/random?capsule=${j}&seed=${Math.floor(Math.random() * 2 ** 31)}`)),
-    );
+    const drawn = []; // one after the other: the server lets few wait
+    for (const j of Object.keys(state.on)) drawn.push(await get(`/api/random?capsule=${j}&seed=${Math.floor(Math.random() * 2 ** 31)}`));
     for (const { capsule, values } of drawn) {
+      if (!(capsule in state.on)) continue; // switched off meanwhile
       const fixed = state.locks[capsule] ?? new Set();
       state.on[capsule] = values.map((v, n) => (fixed.has(n) ? state.on[capsule][n] : v));
     }
     changed();
   } catch (error) {
-    if (error.status !== 409) toast(error.message);
+    complain(error);
   }
 }
 
@@ -39,7 +38,7 @@ function reset() {
   changed();
 }
 
-async function copyLink() {
+export async function copyLink() {
   writeAddressNow();
   try {
     await navigator.clipboard.writeText(location.href);
@@ -71,16 +70,19 @@ function buttons() {
 let lookalikesOf = "";
 const lookalikes = debounce(async () => {
   const key = `${state.run.revision}/${state.capsule}`;
-  if (key === lookalikesOf || !state.run.test_images) return;
+  if (key === lookalikesOf) return;
+  if (!state.run.test_images) return $("lookalikes").replaceChildren(empty(state.run.no_test_images));
   try {
     const { images } = await get(`/api/images?capsule=${state.capsule}&count=10`, "lookalikes");
     lookalikesOf = key;
     $("lookalikes").replaceChildren(...images.map((one) => thumb(one, () => emit("recognise", { index: one.index }))));
-    if (!images.length) $("lookalikes").replaceChildren(el("div", { class: "empty" }, state.run.revision.endsWith(".0") ? "Looking at the test images …" : "None among the test images looked at."));
+    if (!images.length) $("lookalikes").replaceChildren(empty(state.run.revision.endsWith(".0") ? "Looking at the test images …" : "None among the test images looked at."));
   } catch (error) {
-    if (error.status !== 409 && error.status !== 0) toast(error.message);
+    complain(error);
   }
 }, 120);
+
+export const empty = (words) => el("div", { class: "empty" }, words);
 
 export function thumb(one, choose, pressed = null) {
   const canvas = el("canvas", { "aria-hidden": "true", width: state.run.image[1], height: state.run.image[0] });
@@ -89,10 +91,6 @@ export function thumb(one, choose, pressed = null) {
   if (pressed !== null) node.setAttribute("aria-pressed", String(pressed));
   picture(one.image).then((image) => show(canvas, image));
   return node;
-}
-
-export function repaint() {
-  paint();
 }
 
 export function setUpStage() {
@@ -116,5 +114,3 @@ export function setUpStage() {
     lookalikes();
   });
 }
-
-export { copyLink };

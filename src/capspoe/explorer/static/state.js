@@ -41,11 +41,10 @@ function travel(from, to) {
   let target = from.pop();
   const now = snapshot();
   while (target === now) target = from.pop();
-  if (!target) return false;
+  if (!target) return;
   to.push(now);
   Object.assign(state, JSON.parse(target));
   changed();
-  return true;
 }
 export const undo = () => travel(past, future);
 export const redo = () => travel(future, past);
@@ -60,10 +59,9 @@ export function changed() {
 
 // Capsules
 
-export function choose(capsule, values = null) {
-  if (gated()) state.on = { [capsule]: values ?? (state.capsule === capsule && state.on[capsule]) ?? zeros() };
-  else state.on = { ...state.on, [capsule]: values ?? state.on[capsule] ?? zeros() };
-  if (!state.on[capsule]) state.on[capsule] = zeros();
+export function choose(capsule) {
+  const values = state.on[capsule] ?? zeros();
+  state.on = gated() ? { [capsule]: values } : { ...state.on, [capsule]: values };
   state.capsule = capsule;
 }
 
@@ -107,24 +105,20 @@ function imageOf(text) {
     const on = onOf(rest);
     return on && { on };
   }
-  if (text[0] === "d" && /^[\w-]{1,8000}$/.test(rest))
+  if (text[0] === "d" && /^[\w-]+$/.test(rest))
     return { data: `data:image/png;base64,${padded(rest.replaceAll("-", "+").replaceAll("_", "/"))}`, fit: false };
   return null;
 }
 const padded = (text) => text + "=".repeat((4 - (text.length % 4)) % 4);
 
-export function address() {
-  const words = new URLSearchParams({ view: state.view });
-  if (state.run?.capsules) {
-    words.set("capsule", state.capsule);
-    words.set("on", wordOfOn(state.on));
-    if (locked().size) words.set("lock", [...locked()].join(","));
-    if (state.image) words.set("image", wordOf(state.image));
-    if (state.view === "blend") {
-      words.set("from", wordOf(state.blend.first));
-      words.set("to", wordOf(state.blend.last));
-      words.set("t", state.blend.t);
-    }
+function address() {
+  const words = new URLSearchParams({ view: state.view, capsule: state.capsule, on: wordOfOn(state.on) });
+  if (locked().size) words.set("lock", [...locked()].join(","));
+  if (state.image) words.set("image", wordOf(state.image));
+  if (state.view === "blend") {
+    words.set("from", wordOf(state.blend.first));
+    words.set("to", wordOf(state.blend.last));
+    words.set("t", state.blend.t);
   }
   return `#${words.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%3B", ";")}`;
 }
@@ -132,21 +126,19 @@ export function address() {
 let written = "";
 export const writeAddress = debounce(writeAddressNow, 250);
 export function writeAddressNow() {
+  if (!state.run?.capsules) return; // a link that waits for the first checkpoint stays as it is
   const text = address();
   if (text === written) return;
   written = text;
   history.replaceState(null, "", text);
 }
 
-/** Restores what a link says; whatever in it makes no sense for this run is left out. */
+/** Restores what a link says; whatever in it makes no sense for this run is left out. Whether its numbers fit. */
 export function readAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
-  const problems = [];
   const view = words.get("view");
   if (["play", "recognise", "blend", "training"].includes(view)) state.view = view;
-  if (!state.run?.capsules) return problems;
   const on = words.has("on") ? onOf(words.get("on")) : null;
-  if (words.has("on") && !on) problems.push("numbers");
   if (on) {
     state.on = on;
     const capsule = Number(words.get("capsule"));
@@ -161,7 +153,7 @@ export function readAddress() {
     last: imageOf(words.get("to")) ?? state.blend.last,
     t: words.has("t") && t >= 0 && t <= 1 ? t : state.blend.t,
   };
-  return problems;
+  return !words.has("on") || on !== null;
 }
 
 export const isOwnAddress = () => location.hash === written;

@@ -13,6 +13,7 @@ const TITLES = {
   temperature: "Temperature of the gate",
 };
 const SVG = "http://www.w3.org/2000/svg";
+const PATIENCE = 20000; // milliseconds after which a server counts as gone, be it only suspended
 let revision = "";
 
 function svg(tag, attributes, text) {
@@ -22,7 +23,7 @@ function svg(tag, attributes, text) {
   return node;
 }
 
-const short = (value) => (value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 1 ? value.toFixed(2) : value.toPrecision(3));
+const short = (value) => (value == null ? "unknown" : value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 1 ? value.toFixed(2) : value.toPrecision(3));
 
 function chart(title, steps, values, second = null) {
   const [W, H, left, bottom] = [320, 130, 40, 18];
@@ -79,18 +80,18 @@ function render(found) {
 }
 
 async function refresh() {
-  const found = await get("/api/training");
+  const found = await get("/api/training", "", PATIENCE);
+  if (found.revision !== state.run?.revision) emit("revision");
   const chip = $("status");
   chip.textContent = { training: "training", stopped: "unfinished", finished: "trained" }[found.status];
   chip.classList.toggle("live", found.status === "training");
-  if (state.view === "training") {
+  if (state.view === "training" && state.run) {
     render(found);
     if (found.revision !== revision && state.run.capsules) {
       revision = found.revision;
       $("samples").src = `/api/samples.png?revision=${revision}`;
     }
   }
-  if (found.revision !== state.run.revision || (!state.run.test_images && found.status !== "finished")) emit("revision");
   return found.status;
 }
 
@@ -105,7 +106,7 @@ export function setUpTraining() {
     } catch {
       // the banner says that the server does not answer; look again later
     }
-    const eager = status === "training" || state.run.revision.endsWith(".0");
+    const eager = status === "training" || !state.run?.revision || state.run.revision.endsWith(".0");
     timer = setTimeout(again, document.hidden ? 15000 : eager ? 2000 : 10000);
   };
   again();

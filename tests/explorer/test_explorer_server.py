@@ -55,7 +55,7 @@ def answers(client, address):
     [
         (["nothing-here"], "is not a run folder", 1),
         (["--port", "70000"], "--port must be between", 1),
-        (["--host", "nothing.invalid"], "cannot listen on nothing.invalid", 1),
+        (["--host", "nothing.invalid"], "cannot listen on nothing.invalid: ", 1),
     ],
 )
 def test_what_cannot_be_served(gated_run, arguments, message, code, capsys):
@@ -84,6 +84,10 @@ def test_other_addresses_get_a_warning(gated_run, monkeypatch, capsys):
     assert "warning" in capsys.readouterr().err
     server.serve(gated_run, "127.0.0.1", 0, browser=False)
     assert capsys.readouterr().err == ""
+    monkeypatch.setattr(server, "bind", lambda host, port: bind("127.0.0.1", 0))
+    for host in ("::1", "[::1]"):
+        server.serve(gated_run, host, browser=False)
+        assert "http://[::1]:" in capsys.readouterr().out
 
 
 def test_a_flood_does_not_block_others(address):

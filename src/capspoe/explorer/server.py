@@ -158,18 +158,22 @@ def bind(host: str, port: int | None) -> socket.socket:
         if os.name == "posix":
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            candidate.bind((host.strip("[]"), number))
+            candidate.bind((host, number))
             return candidate
         except (OSError, OverflowError) as error:
             candidate.close()
             problem = getattr(error, "strerror", None) or str(error)
-    raise InputError(f"cannot listen on {host}:{port}: {problem}; choose another --port")
+    where = host if port is None else f"{host}:{port}"
+    raise InputError(
+        f"cannot listen on {where}: {problem}; choose another --{'host' if port is None else 'port'}"
+    )
 
 
 def serve(folder: Path, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
     """Serve the explorer until Ctrl-C or SIGTERM."""
     if port is not None and not 0 <= port < 65536:
         raise InputError(f"--port must be between 0 and 65535, not {port}")
+    host = host.strip("[]")
     torch.set_num_threads(1)  # batches of a few images: more threads only wait for each other
     app = application(folder, host)
     listening = bind(host, port)

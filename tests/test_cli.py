@@ -6,14 +6,13 @@ import sys
 import pytest
 
 import capspoe as package
+from capspoe.cli import COMMANDS, main
 from runs import capspoe
 
 
 def test_help_lists_the_commands():
     done = capspoe("--help")
     assert done.returncode == 0
-    from capspoe.cli import COMMANDS
-
     for command in COMMANDS:
         assert f"\n  {command} " in done.stdout
 
@@ -74,6 +73,20 @@ def test_errors_are_one_clear_line(arguments, message, code, tmp_path):
 def test_debug_shows_the_traceback(tmp_path):
     done = capspoe("sample", tmp_path / "nothing", "--out", "x.png", "--debug")
     assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["cifar10", "--literal"], ["--literal", "cifar10"], ["--preset=paper", "cifar10"]]
+)
+def test_a_data_set_has_its_own_settings_wherever_it_is_named(arguments, monkeypatch):
+    from capspoe import training
+
+    asked = []
+    monkeypatch.setattr(training, "command", lambda config, *rest: asked.append(config))
+    main(["train", *arguments])
+    (config,) = asked
+    assert (config.data.data, config.data.crop) == ("cifar10", 28)
+    assert config.capsules.gate == ("none" if "--literal" in arguments else "winner")
 
 
 def test_data_list():

@@ -43,17 +43,18 @@ def train(argv: list[str]) -> None:
         capsules: CapsuleConfig = field(default_factory=CapsuleConfig)
         training: TrainingConfig = field(default_factory=TrainingConfig)
 
-    name, preset_name = _value_of(argv, None) or "mnist", _value_of(argv, "--preset") or "small"
-    start = preset(preset_name if preset_name in ("small", "paper") else "small", name, "--literal" in argv,
-                   _value_of(argv, "--neurons"))  # fmt: skip
-    default = Train(
-        data=tyro.MISSING,
-        images=start.data,
-        autoencoder=start.autoencoder,
-        capsules=start.capsules,
-        training=start.training,
-    )
-    a = parse(Train, "train", argv, default)
+    def parsed(data: str) -> Train:
+        name = _value_of(argv, "--preset")
+        start = preset(name if name in ("small", "paper") else "small", data, "--literal" in argv,
+                       _value_of(argv, "--neurons"))  # fmt: skip
+        default = Train(tyro.MISSING, images=start.data, autoencoder=start.autoencoder, capsules=start.capsules,
+                        training=start.training)  # fmt: skip
+        return parse(Train, "train", argv, default)
+
+    guess = _value_of(argv, None) or "mnist"
+    a = parsed(guess)
+    if a.data != guess:  # it stands behind a flag, where only the parser finds it
+        a = parsed(a.data)
     config: Config = Config(a.images, a.autoencoder, a.capsules, a.training).replace(data=a.data)
     check(config)
     from capspoe import training

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from capspoe.explorer.loaded import Steps
 from capspoe.explorer.schema import Problem, body, whole
 from capspoe.explorer.studio import SAMPLES, STRIP, Studio
 from capspoe.explorer.turns import Turns
+from capspoe.figures.gallery import label_of
 
 MOST_SEED = 2**31 - 1
 
@@ -86,7 +88,7 @@ async def run(request: Request) -> Response:
     return JSON(
         {
             "name": here.folder.resolve().name,
-            "data": config.data.data if "/" not in config.data.data else config.data.data.rsplit("/", 1)[-1],
+            "data": Path(config.data.data).name or config.data.data,
             "image": list(here.image),
             **known,
             "gate": config.capsules.gate,
@@ -231,15 +233,10 @@ async def images(request: Request) -> Response:
         if not len(index):
             return {"total": total, "images": []}
         pixels = here.model.array(here.model.tensor(source.batch(index)))
-        labels = source.labels
         return {
             "total": total,
             "images": [
-                {
-                    "index": int(k),
-                    "label": None if labels is None else here.label(int(labels[k])),
-                    "image": ink.data_url(one),
-                }
+                {"index": int(k), "label": label_of(source, int(k)), "image": ink.data_url(one)}
                 for k, one in zip(index, pixels, strict=True)
             ],
         }
@@ -253,10 +250,8 @@ async def recognise(request: Request) -> Response:
     def look() -> dict[str, Any]:
         image = image_of(here, content["image"])
         found = here.recognise(image)
-        label = None
-        if "index" in content["image"] and here.images().labels is not None:
-            labels = here.images().labels
-            label = None if labels is None else here.label(int(labels[int(content["image"]["index"])]))
+        index = content["image"].get("index")
+        label = None if index is None else label_of(here.images(), int(index))
         painted = ink.data_url(found.pop("reconstruction"))
         return {**found, "label": label, "input": ink.data_url(image), "reconstruction": painted}
 

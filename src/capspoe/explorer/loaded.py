@@ -12,6 +12,7 @@ from capspoe import checkpoint, data, hub
 from capspoe.encoding import open_for
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.ink import MNIST, Framing
+from capspoe.figures.gallery import label_name
 from capspoe.model import CapsulePoE
 from capspoe.stages import fit_prior
 
@@ -118,10 +119,10 @@ class Loaded:
                 continue
             label, times = Counter(labels.tolist()).most_common(1)[0]
             names.append(
-                {"label": self.label(label), "share": round(times / len(labels), 3), "images": len(labels)}
+                {
+                    "label": label_name(source, label),
+                    "share": round(times / len(labels), 3),
+                    "images": len(labels),
+                }
             )
         return names
-
-    def label(self, number: int) -> str:
-        classes = self.images().classes
-        return classes[number] if classes and 0 <= number < len(classes) else str(number)

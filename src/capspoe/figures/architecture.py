@@ -1,12 +1,10 @@
 """Figure 2 of the paper: the network, drawn from the trained model itself, with its sizes."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from capspoe.capsules import CapsuleLayer
-from capspoe.durable import write_atomically, writing
 from capspoe.figures.svg import document, number, picture, tag, text
 from capspoe.model import CapsulePoE
 
@@ -185,12 +183,3 @@ def _brace_below(left: float, right: float, y: float, words: str) -> str:
     path = f"M{number(left)} {y - 8}v8H{number(right)}v-8"
     return tag("path", d=path, class_="line") + text((left + right) / 2, y + 24, words, 14, "accent",
                                                      text_anchor="middle")  # fmt: skip
-
-
-def write_architecture(
-    model: CapsulePoE, path: Path, image: np.ndarray | None = None, painted: np.ndarray | None = None
-) -> None:
-    svg = architecture(model, image, painted)
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, svg.encode())

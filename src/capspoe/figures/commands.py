@@ -6,12 +6,13 @@ import numpy as np
 
 from capspoe.encoding import open_for
 from capspoe.errors import InputError
-from capspoe.figures.diagram import write_routing_diagram
-from capspoe.figures.gallery import class_names
+from capspoe.figures.diagram import routing_diagram
+from capspoe.figures.gallery import label_of
 from capspoe.figures.heat import write_heat
 from capspoe.figures.interpolation import interpolate, write_interpolations
 from capspoe.figures.reconstruction import reconstructions, write_reconstructions
 from capspoe.figures.routing import one_image, routed
+from capspoe.figures.svg import write_svg
 from capspoe.figures.traversal import Axes, traverse, write_traversal
 from capspoe.model import CapsulePoE, check_capsule
 from capspoe.validate import check_count
@@ -54,10 +55,9 @@ def route_run(run: Path, image: int = 0, split: str = "test") -> list[Path]:
     model = CapsulePoE.load(run)
     source = open_for(model, None, split)
     view = routed(model, one_image(source, image, split))
-    label = class_names(source)[source.labels[image]] if source.labels is not None else None
     name = f"{split} image {image}"
     written = [run / "figures" / f"routing-{image}.svg", run / "figures" / f"heat-{image}.png"]
-    write_routing_diagram(view, written[0], name, label)
+    write_svg(routing_diagram(view, name, label_of(source, image)), written[0])
     write_heat(model, view, written[1], name)
     return written
 

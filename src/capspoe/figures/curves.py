@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capspoe.durable import write_atomically, writing
 from capspoe.errors import RunError
 from capspoe.figures.svg import document, number, tag, text
 
@@ -46,7 +45,7 @@ def read_metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
         try:
             values = json.loads(line)
             stages[values["stage"]].append(values)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             if position < len(lines) - 1:
                 raise RunError(f"{folder / 'metrics.jsonl'} is damaged in line {position + 1}") from error
     return dict(stages)
@@ -179,11 +178,3 @@ def curves_document(found: list[Chart]) -> str:
     size = (2 * WIDTH + _GAP + 40, rows * (HEIGHT + _GAP) + 16)
     titles = "; ".join(chart.title for chart in found)
     return document(*size, "The course of training", f"Line charts: {titles}.", body)
-
-
-def write_curves(folder: Path, path: Path) -> None:
-    """The charts of a run folder's metrics."""
-    svg = curves_document(charts(read_metrics(folder)))
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, svg.encode())

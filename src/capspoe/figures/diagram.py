@@ -1,11 +1,9 @@
 """Figure 1 of the paper drawn: one image, its capsules, the routing weights, and what each capsule paints."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from capspoe.durable import write_atomically, writing
 from capspoe.figures.routing import Routed
 from capspoe.figures.svg import document, number, picture, tag, text
 
@@ -295,10 +293,3 @@ def _paintings(view: Routed, shown: np.ndarray, upper_x: dict[int, float], side:
     )
     words = f"{which}, and the image as each alone would paint it"
     return "".join(parts) + text(MARGIN, y + tall + 28, words, 13, "quiet")
-
-
-def write_routing_diagram(view: Routed, path: Path, name: str = "an image", label: str | None = None) -> None:
-    svg = routing_diagram(view, name, label)
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, svg.encode())

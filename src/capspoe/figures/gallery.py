@@ -14,18 +14,20 @@ from capspoe.model import CapsulePoE, Encoded
 
 class Gallery(NamedTuple):
     mean: np.ndarray  # (J, H, W, C): what each capsule paints at the mean of its numbers
-    claimed: list[
-        np.ndarray
-    ]  # J of (at most `count`, H, W, C): the first images for which it is the most probable
+    # J of (at most `count`, H, W, C): the first images for which it is the most probable
+    claimed: list[np.ndarray]
     share: np.ndarray  # (J,): share of the images that it claims
     label_share: np.ndarray | None  # (J, labels): how its images divide among the labels; rows sum to 1 or 0
-    classes: tuple[str, ...]  # the labels' names
+    classes: tuple[str, ...]  # the names of the labels that occur
 
 
-def class_names(source: Source) -> tuple[str, ...]:
-    if source.labels is None:
-        return ()
-    return source.classes or tuple(str(k) for k in range(int(source.labels.max()) + 1))
+def label_name(source: Source, label: int) -> str:
+    return source.classes[label] if source.classes else str(label)
+
+
+def label_of(source: Source, number: int) -> str | None:
+    """What image `number` of a source is labelled, if anything."""
+    return None if source.labels is None else label_name(source, int(source.labels[number]))
 
 
 @torch.no_grad()
@@ -41,12 +43,13 @@ def gallery(model: CapsulePoE, source: Source, encoded: Encoded, count: int = 8)
         )
     mean = np.concatenate([painted(model, j, model.prior.centre[j][None]) for j in range(J)])
     share = np.bincount(on, minlength=J) / len(on)
-    classes, label_share = class_names(source), None
-    if source.labels is not None:
-        table = np.zeros((J, len(classes)))
-        np.add.at(table, (on, source.labels[: len(on)]), 1)
-        label_share = table / np.maximum(table.sum(-1, keepdims=True), 1)
-    return Gallery(mean, claimed, share, label_share, classes)
+    if source.labels is None:
+        return Gallery(mean, claimed, share, None, ())
+    labels, column = np.unique(source.labels[: len(on)], return_inverse=True)
+    table = np.zeros((J, len(labels)))
+    np.add.at(table, (on, column), 1)
+    label_share = table / np.maximum(table.sum(-1, keepdims=True), 1)
+    return Gallery(mean, claimed, share, label_share, tuple(label_name(source, k) for k in labels))
 
 
 def commonest(found: Gallery, capsule: int, count: int = 2) -> list[tuple[str, float]]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from capspoe.contrastive import switched_on
 from capspoe.figures.panels import QUIET, Sheet
 from capspoe.model import CapsulePoE
 
@@ -35,9 +36,7 @@ def reconstructions(model: CapsulePoE, images: Any) -> Reconstruction:
         h = model.top.hidden_given_visible(z)
         weights = None if model.top.iterations == 1 else c
         winner = model.top.on_given_visible(z).argmax(-1)
-        alone = torch.zeros_like(h)
-        rows = torch.arange(len(h), device=h.device)
-        alone[rows, winner] = h[rows, winner]
+        alone = switched_on(h, winner)
         ways = (x, model.autoencoder.decode(code), model.paint(alone, weights), model.paint(h, weights))
         for part, way in zip(parts, ways, strict=True):
             part.append(model.array(way))

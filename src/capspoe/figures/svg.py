@@ -7,11 +7,13 @@ page gets a dark drawing: where white paper shows a value as darkness, black pap
 import base64
 import io
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from capspoe.durable import write_atomically, writing
 from capspoe.pictures import visible
 
 STYLE = """
@@ -19,7 +21,7 @@ STYLE = """
 .capspoe .paper { fill: #ffffff; } .capspoe .panel { fill: #f3f5f8; } .capspoe .text { fill: #17202b; }
 .capspoe .quiet { fill: #566373; } .capspoe .ink { fill: #1d3557; } .capspoe .accent { fill: #b8430a; }
 .capspoe .line { stroke: #8b98a8; fill: none; } .capspoe .edge { stroke: #33475f; fill: none; }
-.capspoe .haze { fill: #33475f; } .capspoe .haze-accent { fill: #d9580d; }
+.capspoe .haze-accent { fill: #d9580d; }
 .capspoe .edge-accent { stroke: #c84a08; fill: none; } .capspoe .frame { stroke: #c3ccd6; fill: none; }
 .capspoe .box { fill: #e3e9f1; stroke: #5d6f85; } .capspoe .box-side { fill: #cbd6e3; stroke: #5d6f85; }
 .capspoe .box-top { fill: #f1f4f8; stroke: #5d6f85; } .capspoe .arrow { fill: #5d6f85; }
@@ -28,7 +30,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) {
   .capspoe .paper { fill: #12171e; } .capspoe .panel { fill: #1c232d; } .capspoe .text { fill: #e8edf3; }
   .capspoe .quiet { fill: #a3b0bf; } .capspoe .ink { fill: #cfe0f7; } .capspoe .accent { fill: #ff9d5c; }
-  .capspoe .line { stroke: #64717f; } .capspoe .edge { stroke: #b9c8da; } .capspoe .haze { fill: #b9c8da; }
+  .capspoe .line { stroke: #64717f; } .capspoe .edge { stroke: #b9c8da; }
   .capspoe .haze-accent { fill: #ff9d5c; } .capspoe .edge-accent { stroke: #ff9d5c; }
   .capspoe .frame { stroke: #3b4653; } .capspoe .box { fill: #2a3645; stroke: #8fa3ba; }
   .capspoe .box-side { fill: #1f2935; stroke: #8fa3ba; } .capspoe .box-top { fill: #34435a; stroke: #8fa3ba; }
@@ -66,6 +68,13 @@ def document(width: float, height: float, title: str, description: str, body: st
         f'<svg xmlns="http://www.w3.org/2000/svg" class="capspoe" viewBox="0 0 {number(width)} {number(height)}" '
         f'width="{number(width)}" height="{number(height)}" role="img">{head}{paper}{body}</svg>\n'
     )
+
+
+def write_svg(svg: str, path: Path) -> None:
+    """Write a drawing; the folder is made if need be."""
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, svg.encode())
 
 
 def png_bytes(picture: np.ndarray) -> bytes:

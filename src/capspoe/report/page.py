@@ -53,15 +53,14 @@ def open_subject(run: Path, model: CapsulePoE, image: int) -> tuple[Subject, str
             home, Path(home).name or home
         )  # a page that is shown around names no folders
         return Subject(run, model, None, np.zeros((0, *model.image), np.uint8), None), reason
-    one_image(source, image)
-    if image >= len(pixels):
-        pixels = np.concatenate([pixels[:-1], source.batch([image])])
+    one_image(source, image)  # a wrong number is said before the work begins
     return Subject(run, model, source, pixels, model.encode(pixels)), ""
 
 
 def render(subject: Subject, missing: str, image: int) -> str:
     """The page as text."""
-    model, run = subject.model, subject.run
+    model, run, state = subject.model, subject.run, hub.newest(subject.run).state
+    evaluation = facts.read_json(run / "evaluation.json")  # first, lest the work be lost to a damaged file
     found: dict[str, str] = {"generated": sections.generated(subject)}
     claims: Gallery | None = None
     back: Reconstruction | None = None
@@ -76,7 +75,6 @@ def render(subject: Subject, missing: str, image: int) -> str:
     if subject.source is not None:
         found["reconstructions"], back = sections.reconstruction(subject)
     found["training"] = sections.training(subject)
-    evaluation = facts.read_json(run / "evaluation.json")
     if evaluation is not None:
         tables = f'<div class="tables">{nested_tables(evaluation)}</div>'
         found["evaluation"] = section("evaluation", "Evaluation", "", tables)
@@ -90,9 +88,9 @@ def render(subject: Subject, missing: str, image: int) -> str:
         title=escape(title),
         description=escape(f"A run of capspoe: {title}, with every figure of the paper's kind."),
         style=f"{style}\n{STYLE}",
-        lead=_lead(subject),
-        notice=_notice(subject, missing),
-        facts=_facts(subject, claims, back),
+        lead=_lead(subject, state.seconds),
+        notice=_notice(state, missing),
+        facts=_facts(model, state.seconds, claims, back),
         contents="\n".join(f'<li><a href="#{name}">{_CONTENTS[name]}</a></li>' for name in found),
         sections="\n".join(found.values()),
         footer=f"Made by capspoe {__version__}, an implementation of Hauser 2019, <i>Training capsules as a "
@@ -106,11 +104,10 @@ def _data_name(model: CapsulePoE) -> str:
     return known.get(name, Path(name).name or name)
 
 
-def _lead(subject: Subject) -> str:
+def _lead(subject: Subject, seconds: float) -> str:
     model = subject.model
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
     machine = facts.machine(subject.run)
-    seconds = hub.newest(subject.run).state.seconds
     images = f" on {machine['images']:,} images" if isinstance(machine.get("images"), int) else ""
     cores = f" on a machine with {machine['cores']} cores" if machine.get("cores") else ""
     time = f" in {facts.duration(seconds)}{cores}" if seconds else ""
@@ -120,8 +117,7 @@ def _lead(subject: Subject) -> str:
     )
 
 
-def _notice(subject: Subject, missing: str) -> str:
-    state = hub.newest(subject.run).state
+def _notice(state: checkpoint.State, missing: str) -> str:
     notes = []
     if state.stage != "done":
         notes.append(f"This run is not finished: it stands at step {state.step} of stage {state.stage!r}.")
@@ -130,9 +126,7 @@ def _notice(subject: Subject, missing: str) -> str:
     return "".join(f'<p class="notice">{escape(note)}</p>' for note in notes)
 
 
-def _facts(subject: Subject, claims: Gallery | None, back: Reconstruction | None) -> str:
-    model = subject.model
-    seconds = hub.newest(subject.run).state.seconds
+def _facts(model: CapsulePoE, seconds: float, claims: Gallery | None, back: Reconstruction | None) -> str:
     known = [(f"{sum(p.numel() for p in model.parameters() if p.requires_grad):,}", "parameters")]
     if seconds:
         known.append((facts.duration(seconds), "to train"))

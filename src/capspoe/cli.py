@@ -46,7 +46,7 @@ SHARED = (
     "train",
     "encode",
     "evaluate",
-)  # what the processes of torchrun do together; the rest is done by the first
+)  # by the processes of torchrun together; the first does the rest alone
 
 
 def main(arguments: list[str] | None = None) -> None:

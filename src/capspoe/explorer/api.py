@@ -1,5 +1,6 @@
 """The endpoints: read a request, let the studio do the work in its turn, answer in JSON."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +105,7 @@ async def run(request: Request) -> Response:
 
 async def training(request: Request) -> Response:
     here = studio(request)
-    found = training_so_far(here.folder, here.config, here.stage or None)
+    found = await asyncio.to_thread(training_so_far, here.folder, here.config, here.stage or None)
     return JSON({**found, "revision": here.revision})
 
 

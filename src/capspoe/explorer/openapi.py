@@ -98,46 +98,45 @@ ENDPOINTS = (
 )  # fmt: skip
 
 
+def operation(e: Endpoint) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "in": "query",
+            "required": default is None,
+            "description": what,
+            "schema": {"type": "integer", **({} if default is None else {"default": default})},
+        }
+        for name, default, what in e.query
+    ]
+    if "{capsule}" in e.path:
+        parameters.append({"name": "capsule", "in": "path", "required": True, "schema": {"type": "integer"}})
+    properties = {key: {"description": what} for key, what in e.answer.items()}
+    schema = {"type": "object", "properties": properties, "required": list(e.answer)}
+    content: dict[str, Any] = (
+        {"application/json": {"schema": schema}}
+        if e.answer
+        else {"image/png": {"schema": {"type": "string", "format": "binary"}}}
+    )
+    found: dict[str, Any] = {
+        "summary": e.summary,
+        "operationId": e.call.__name__,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "Done", "content": content},
+            "default": {"$ref": "#/components/responses/Error"},
+        },
+    }
+    if e.body:
+        taken = {"schema": {"$ref": f"#/components/schemas/{e.body}"}}
+        found["requestBody"] = {"required": True, "content": {"application/json": taken}}
+    return found
+
+
 def document() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for e in ENDPOINTS:
-        parameters: list[dict[str, Any]] = [
-            {
-                "name": name,
-                "in": "query",
-                "required": default is None,
-                "description": what,
-                "schema": {"type": "integer", **({} if default is None else {"default": default})},
-            }
-            for name, default, what in e.query
-        ]
-        if "{capsule}" in e.path:
-            parameters.append(
-                {"name": "capsule", "in": "path", "required": True, "schema": {"type": "integer"}}
-            )
-        properties = {key: {"description": what} for key, what in e.answer.items()}
-        content: dict[str, Any] = (
-            {
-                "application/json": {
-                    "schema": {"type": "object", "properties": properties, "required": list(e.answer)}
-                }
-            }
-            if e.answer
-            else {"image/png": {"schema": {"type": "string", "format": "binary"}}}
-        )
-        operation: dict[str, Any] = {
-            "summary": e.summary,
-            "operationId": e.call.__name__,
-            "parameters": parameters,
-            "responses": {
-                "200": {"description": "Done", "content": content},
-                "default": {"$ref": "#/components/responses/Error"},
-            },
-        }
-        if e.body:
-            schema = {"$ref": f"#/components/schemas/{e.body}"}
-            operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        paths.setdefault(e.path, {})[e.method.lower()] = operation
+        paths.setdefault(e.path, {})[e.method.lower()] = operation(e)
     error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     return {
         "openapi": "3.1.0",

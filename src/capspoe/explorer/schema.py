@@ -16,9 +16,9 @@ LARGEST = 100.0  # standard deviations
 class Problem(Exception):
     """A request that is answered with a status and one line."""
 
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.status, self.headers = status, headers
+        self.status = status
 
 
 NUMBERS = {

@@ -117,7 +117,7 @@ async def following(studio: Studio, turns: Turns) -> None:
 
 async def problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    return JSON({"error": str(error)}, error.status, error.headers)
+    return JSON({"error": str(error)}, error.status)
 
 
 async def http_error(request: Request, error: Exception) -> Response:

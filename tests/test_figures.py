@@ -290,11 +290,16 @@ def test_labels_name_what_was_measured():
     )  # nothing measurable
 
 
-def test_labels_of_the_model_hold(model):
-    for row, label in zip(*(lambda t: (t.images, t.label))(traverse(model, 0)), strict=True):
+def test_labels_stand_at_their_rows(model, monkeypatch):
+    spread = dict.fromkeys(MEASURES, 1e-3)  # so small that every change is large
+    monkeypatch.setattr("capspoe.figures.traversal._spread", lambda *_: spread)
+    found = traverse(model, 0)
+    assert any(found.label)
+    for row, label in zip(found.images, found.label, strict=True):
+        assert label == _label(row, spread)
         if label:
             values = MEASURES[label.measure](row)
-            assert np.sign(values[-1] - values[0]) == np.sign(label.correlation)
+            assert label.effect * np.sign(label.correlation) == pytest.approx(1e3 * (values[-1] - values[0]))
 
 
 def test_traversal_picture_holds_its_images(model, tmp_path):

@@ -38,6 +38,14 @@ def test_contrast(text, ground, theme):
     assert contrast(TOKENS[text].split(", ")[theme], TOKENS[ground].split(", ")[theme]) >= 4.5
 
 
+def test_every_rule_is_for_something():
+    used = " ".join(path.read_text() for path in STATIC.iterdir() if path.suffix in (".html", ".js"))
+    for path in STATIC.glob("*.css"):
+        selectors = re.sub(r"\{[^{}]*\}", " ", path.read_text())
+        for name in set(re.findall(r"[.#]([a-z][a-z-]+)", selectors)) - {"py"}:
+            assert re.search(rf"\b{name}\b", used), f"{path.name}: {name}"
+
+
 def test_nothing_is_loaded_from_elsewhere():
     for path in STATIC.iterdir():
         text = path.read_text().replace("http://www.w3.org/", "")

@@ -59,12 +59,13 @@ def test_long_work_of_one_does_not_hold_up_another():
 
 
 def test_a_flood_is_refused_and_others_are_served():
+    note = []
+
     async def scenario(turns):
-        flood = [asyncio.create_task(turns.do("a", None, steps(5))) for _ in range(50)]
+        flood = [asyncio.create_task(turns.do("a", None, steps(5, note, "a"))) for _ in range(50)]
         await asyncio.sleep(0)
-        started = time.monotonic()
-        assert await turns.do("b", None, lambda: "fine") == "fine"
-        assert time.monotonic() - started < 1
+        await turns.do("b", None, lambda: note.append("b"))
+        assert note.index("b") <= 2
         results = await asyncio.gather(*flood, return_exceptions=True)
         assert sum(isinstance(r, TooBusy) for r in results) == 46
         assert results.count(5) == 4
@@ -147,10 +148,11 @@ def test_background_work_waits_for_everybody():
 
 
 def test_stopping_with_work_left():
-    async def scenario(turns):
-        return asyncio.create_task(turns.do("a", None, steps(10**6)))
+    note = []
 
-    started = time.monotonic()
+    async def scenario(turns):
+        return asyncio.create_task(turns.do("a", None, steps(10**5, note, "a")))
+
     task = run(scenario)
     assert task.cancelled() or task.done()
-    assert time.monotonic() - started < 5
+    assert len(note) < 10**5

@@ -81,6 +81,14 @@ def test_randomise_lock_reset_and_undo(page):
     until(lambda: page.values() != drawn)
 
 
+def test_the_numbers_shown_are_those_of_the_chosen_capsule_at_once(page):
+    page.slide(0, 2.0)
+    page.js(SLOWLY.replace("recognise", "/api/capsules/"))
+    page.click("#gallery .tile[data-capsule='3']")
+    assert page.values() == ["0.00"] * 6
+    page.settled()
+
+
 def test_randomise_does_not_switch_on_what_was_left_meanwhile(page):
     page.js(SLOWLY.replace("recognise", "random"))
     page.click("#randomise")
@@ -294,8 +302,9 @@ def test_dark_and_light(page, address):
     page.until("getComputedStyle(document.body).backgroundColor === 'rgb(15, 17, 21)'")
     page.click("#theme")
     page.until("getComputedStyle(document.body).backgroundColor === 'rgb(245, 244, 240)'")
-    page.click("#theme")
-    page.click("#theme")
+    page.open(f"{address}/api")
+    assert page.js(ground) == "rgb(245, 244, 240)"
+    page.js("localStorage.removeItem('theme')")
 
 
 def test_reduced_motion(page, address):

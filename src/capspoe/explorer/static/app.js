@@ -2,7 +2,7 @@
 
 import { get, latest, onReachable } from "./api.js";
 import { setUpBlend } from "./blend.js";
-import { $, toast } from "./dom.js";
+import { $, applyTheme, storedTheme, toast } from "./dom.js";
 import { loadGallery, setUpGallery, step } from "./gallery.js";
 import { nothing, setUpRecognise, showImage } from "./recognise.js";
 import { setUpSliders } from "./sliders.js";
@@ -12,15 +12,9 @@ import { setUpTraining } from "./training.js";
 
 function setUpTheme() {
   const order = ["auto", "light", "dark"];
-  let chosen = "auto";
-  try {
-    chosen = localStorage.getItem("theme") ?? "auto";
-  } catch {
-    // private windows may refuse storage; the system's theme it is
-  }
+  let chosen = storedTheme();
   const apply = () => {
-    if (chosen === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = chosen;
+    applyTheme(chosen);
     $("theme").setAttribute("aria-label", `Theme: ${chosen}`);
     $("theme").title = `Theme: ${chosen}`;
   };
@@ -29,7 +23,7 @@ function setUpTheme() {
     try {
       localStorage.setItem("theme", chosen);
     } catch {
-      // as above
+      // then it holds for this page only
     }
     apply();
     toast(`Theme: ${chosen}`);

@@ -81,6 +81,20 @@ export function saveAs(url, name) {
   link.remove();
 }
 
+/** The theme that was chosen here before: auto, light or dark. */
+export function storedTheme() {
+  try {
+    return localStorage.getItem("theme") ?? "auto";
+  } catch {
+    return "auto"; // private windows may refuse storage
+  }
+}
+
+export function applyTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 export const percent = (p) => (p > 0.9995 ? "100 %" : p < 0.001 ? "0 %" : `${(100 * p).toFixed(1)} %`);

@@ -1,6 +1,6 @@
 // The API's page: the OpenAPI document, readable.
 
-import { $, el } from "./dom.js";
+import { $, applyTheme, el, storedTheme } from "./dom.js";
 
 const table = (rows) => el("table", {}, el("tbody", {}, ...rows.map(([name, what]) => el("tr", {}, el("td", {}, el("code", {}, name)), el("td", {}, what)))));
 
@@ -26,6 +26,7 @@ function describe(schema, required) {
   return `${parts.join(" ")}${required ? "" : " (optional)"}`;
 }
 
+applyTheme(storedTheme());
 const found = await fetch("/api/openapi.json").then((answer) => answer.json()).catch(() => null);
 $("about").textContent = found?.info.description ?? "The server does not answer. Start it again with capspoe explore, then load this page anew.";
 $("example").textContent = `import base64, io, requests

@@ -124,11 +124,7 @@ function about(capsule) {
 const build = latest(async () => {
   const { capsule } = state;
   const { revision } = state.run;
-  if (shown.capsule === capsule && shown.revision === revision) {
-    update();
-    fetchStrips();
-    return;
-  }
+  if (shown.capsule === capsule && shown.revision === revision) return fetchStrips();
   try {
     const { order, effect, strips } = await about(capsule);
     if (capsule !== state.capsule) return;
@@ -151,5 +147,8 @@ const build = latest(async () => {
 
 export function setUpSliders() {
   $("sliders").replaceChildren(...Array.from({ length: state.run.numbers }, (_, n) => row(n, n))); // until the first answer
-  listen("numbers", build);
+  listen("numbers", () => {
+    update(); // at once, be the answer slow
+    build();
+  });
 }

@@ -214,7 +214,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "autoencoder_epochs": 2,
         "autoencoder_lr": 1e-3,
         "epochs": 6,
-        "least_steps": 900,
+        "least_steps": 750,
     },
 }
 _FOR_DATA: dict[str, dict[str, Any]] = {

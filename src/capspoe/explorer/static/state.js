@@ -21,7 +21,7 @@ export function emit(event, detail) {
 
 export const zeros = () => Array(state.run.numbers).fill(0);
 export const locked = () => (state.locks[state.capsule] ??= new Set());
-export const gated = () => state.run.gate === "winner";
+export const gated = () => state.run.gate !== "none";
 
 // Undo
 

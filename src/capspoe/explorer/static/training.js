@@ -59,7 +59,7 @@ function render(found) {
     const suffix = /^capsules-[1-9]/.test(stage) ? `, layer ${Number(stage.split("-")[1]) + 1}` : "";
     for (const [name, title] of Object.entries(TITLES)) {
       if (!curves[name] || steps.length < 2) continue;
-      if (name === "confidence" && state.run.gate !== "winner") continue;
+      if (name === "confidence" && state.run.gate === "none") continue;
       const second = name === "reconstruction" && curves.baseline ? { values: curves.baseline } : null;
       charts.push(chart(title + suffix + (second ? " (dashed: mean)" : ""), steps, curves[name], second));
     }

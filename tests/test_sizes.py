@@ -55,6 +55,16 @@ def test_the_whole_way(shape, image, tmp_path):
     assert own.decode(hidden, on).shape == own.reconstruct(shown).shape == (4, *image)
 
 
+def test_a_crop_that_only_one_side_is_long_enough_for(tmp_path):
+    pixels = images(24, 30, 20, 3)
+    np.save(tmp_path / "x.npy", pixels)
+    model = train(tmp_path / "x.npy", tmp_path / "run", quiet=True, **FEW, crop=25)
+    assert model.image == (25, 20, 3)
+    whole, cut = model.encode(pixels[:4]).hidden, model.encode(pixels[:4, 2:27]).hidden
+    np.testing.assert_array_equal(whole, cut)
+    np.testing.assert_allclose(model.encode(pixels[0]).hidden[0], whole[0], atol=1e-5)
+
+
 LONGER = [pytest.param(shape, marks=pytest.mark.slow) for shape in ((8, 8), (19, 40, 3))]
 
 

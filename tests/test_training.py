@@ -352,6 +352,8 @@ def test_random_crops_belong_to_the_image():
     places = {stages.cropped(pixels[:1], 8, Noise(0, s, index[:1]))[0, 0, 0, 0] for s in range(200)}
     assert len(places) == 3 * 5
     assert stages.cropped(pixels, 8, None)[0, 0, 0, 0] == pixels[0, 1, 2, 0]
+    for noise in (Noise(0, 1, index), None):  # a side that is shorter than the crop stays whole
+        assert stages.cropped(pixels, 11, noise).shape == (2, 10, 11, 1)
 
 
 def test_every_epoch_sees_every_image_once_in_an_order_of_its_own():

@@ -103,12 +103,12 @@ class CapsulePoE(nn.Module):
             array = array.astype(np.float32) / 255
         elif array.dtype.kind != "f":
             raise InputError(f"images must be uint8 or float, not {array.dtype}")
-        if array.ndim == 2 or (array.ndim == 3 and array.shape[-1] == colours and len(array) == height):
+        if array.ndim == 2 or (array.ndim == 3 and array.shape[-1] == colours):
             array = array[None]
         if array.ndim == 3:
             array = array[..., None]
         crop = self.config.data.crop
-        if array.ndim == 4 and crop and array.shape[1] >= crop and array.shape[2] >= crop:
+        if array.ndim == 4 and crop:
             array = centre_crop(array, crop)
         if array.ndim != 4 or array.shape[1:] != self.image or not len(array):
             raise InputError(
@@ -274,7 +274,8 @@ class CapsulePoE(nn.Module):
 
 
 def centre_crop(images: np.ndarray, crop: int) -> np.ndarray:
-    top, left = ((side - crop) // 2 for side in images.shape[1:3])
+    """At most crop x crop pixels from the centre of images (n, H, W, C); a side that is shorter stays whole."""
+    top, left = (max(side - crop, 0) // 2 for side in images.shape[1:3])
     return images[:, top : top + crop, left : left + crop]
 
 

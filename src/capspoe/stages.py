@@ -74,8 +74,8 @@ def decoders(source: data.Source) -> int:
 
 
 def cropped(pixels: np.ndarray, crop: int | None, noise: Noise | None) -> np.ndarray:
-    """Cut out crop x crop pixels, at a random place for each image, or from the centre without noise."""
-    if crop is None or (pixels.shape[1] <= crop and pixels.shape[2] <= crop):
+    """Cut out at most crop x crop pixels, at a random place for each image, or from the centre without noise."""
+    if crop is None:
         return pixels
     if noise is None:
         return centre_crop(pixels, crop)

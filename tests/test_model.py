@@ -84,6 +84,8 @@ def test_reconstruct_goes_through_the_winner_with_the_routing_of_the_way_up(mode
         )
         expected = model.autoencoder.decode(code)
     np.testing.assert_allclose(painted, expected.permute(0, 2, 3, 1), atol=1e-5)
+    with pytest.raises(InputError, match="through must be one of"):
+        model.reconstruct(images, "the wall")
 
 
 def test_contrast_makes_the_code_more_decided(model):
@@ -163,6 +165,7 @@ def test_capsules_are_chosen_by_use_or_by_name(model):
     np.testing.assert_allclose(counts, model.prior.use, atol=0.07)
     assert set(model.sample(5, capsule=2).capsule) == {2}
     assert list(model.sample(5, capsule=[3, 1]).capsule) == [3, 1, 3, 1, 3]
+    assert list(model.sample(np.int64(3), capsule=np.array([3, 1])).capsule) == [3, 1, 3]
 
 
 def test_the_papers_sampling(model):
@@ -201,6 +204,11 @@ def test_gibbs_steps_change_the_image_and_keep_the_capsule(model):
         ({"count": 3, "capsule": 4}, "capsule must be below 4"),
         ({"count": 3, "capsule": -1}, "capsule must be"),
         ({"count": 3, "capsule": []}, "empty list"),
+        ({"count": 3, "capsule": [1.5]}, "capsule must be a whole number"),
+        ({"count": 3, "capsule": True}, "capsule must be a whole number"),
+        ({"count": 3, "capsule": "1"}, "capsule must be a whole number"),
+        ({"count": 3, "seed": 2**70}, "seed must be a whole number between"),
+        ({"count": 3, "seed": 0.5}, "seed must be"),
         ({"count": 3, "prior": "flat"}, "prior must be one of"),
         ({"count": 3, "gibbs": -1}, "gibbs must be"),
     ],

@@ -18,7 +18,7 @@ from capspoe.contrastive import switched_on
 from capspoe.errors import DamageWarning, InputError
 from capspoe.features import FeatureCode
 from capspoe.prior import CapsulePrior
-from capspoe.validate import check_count
+from capspoe.validate import check_choice, check_count
 
 if TYPE_CHECKING:
     from capspoe.sampling import Samples
@@ -210,6 +210,7 @@ class CapsulePoE(nn.Module):
 
         With the gate the most probable capsule alone carries each image.
         """
+        check_choice("through", through, ("capsules", "autoencoder"))
         painted = []
         for x in self._chunks(images):
             code = self.autoencoder.encode(x)

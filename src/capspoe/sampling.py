@@ -15,7 +15,7 @@ from capspoe.model import CHUNK, CapsulePoE, check_capsule
 from capspoe.noise import Noise
 from capspoe.npz import npz_writer
 from capspoe.pictures import tile, write_picture
-from capspoe.validate import check_choice, check_count
+from capspoe.validate import check_choice, check_count, check_seed
 
 
 class Samples(NamedTuple):
@@ -61,12 +61,13 @@ def sample_chunks(
 ) -> Iterator[Samples]:
     """The same a few at a time, so that a million need no more memory than a thousand."""
     check_count("count", count)
-    names = [capsule] if isinstance(capsule, (int, np.integer)) else capsule
-    if names is not None:
-        if not len(names):
+    names = None
+    if capsule is not None:
+        names = list(capsule) if isinstance(capsule, (list, tuple, np.ndarray)) else [capsule]
+        if not names:
             raise InputError("capsule is an empty list")
         for name in names:
-            check_capsule("capsule", int(name), model.top.upper[0])
+            check_capsule("capsule", name, model.top.upper[0])
     for start in range(0, count, CHUNK):
         index = np.arange(start, min(start + CHUNK, count))
         on = None if names is None else np.array(names)[index % len(names)]
@@ -85,20 +86,21 @@ def sample_at(
 ) -> Samples:
     """The images numbered `index` of the endless row of images that the seed stands for."""
     check_count("gibbs", gibbs, least=0)
+    check_seed(seed)
     prior = prior or model.config.capsules.prior
     check_choice("prior", prior, ("fitted", "standard"))
     spread = model.config.capsules.spread if spread is None else spread
     if not 0 <= spread <= 100:
         raise InputError(f"spread must be between 0 and 100, not {spread!r}")
     rows = torch.from_numpy(index).to(model.device)
-    noise = Noise(seed, 0, rows)
+    noise = Noise(int(seed), 0, rows)
     if on is None:
         chosen = noise.choose(100, model.prior.use.expand(len(index), -1))
     else:
         chosen = torch.from_numpy(on).to(model.device)
     h = switched_on_states(model, chosen, draw(model, chosen, prior, noise, spread))
     for step in range(gibbs):
-        h = gibbs_step(model, h, chosen, Noise(seed, 1 + step, rows))
+        h = gibbs_step(model, h, chosen, Noise(int(seed), 1 + step, rows))
     images = model.paint(h, model.reverse_weights(h), contrast=1.0 if prior == "standard" else None)
     return Samples(model.array(images), chosen.cpu().numpy())
 

@@ -1,5 +1,6 @@
 """Arguments checked once at the door, so that everything behind it can trust them."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -54,5 +55,15 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not _whole(value) or value < least:
         raise InputError(f"{name} must be a whole number of {least} or more, not {value!r}")
+
+
+def check_seed(value: Any) -> None:
+    if not _whole(value) or abs(int(value)) > 2**62:
+        raise InputError(f"seed must be a whole number between -2^62 and 2^62, not {value!r}")
+
+
+def _whole(value: Any) -> bool:
+    """Whether it is an integer, Python's or NumPy's."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

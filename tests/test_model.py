@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from capspoe import checkpoint
+from capspoe.config import Config
 from capspoe.errors import InputError, RunError
+from capspoe.export import Generator
 from capspoe.model import CapsulePoE
 from capspoe.noise import Noise
 from capspoe.prior import CapsulePrior
@@ -119,6 +121,22 @@ def test_decode_needs_to_know_which_capsule_is_on(model, images):
             model.decode(hidden, wrong)
     with pytest.raises(InputError, match=r"hidden must have shape \(n, 4, 6\)"):
         model.decode(hidden[:, :3])
+
+
+@pytest.mark.parametrize("agreement", ["cosine", "dot"])
+def test_a_single_capsule_is_routed_in_reverse_by_the_layers_agreement(agreement):
+    settings = Config().replace(channels=8, layers="3x4", components=1, agreement=agreement)
+    model = CapsulePoE(settings, (12, 12, 1)).eval()
+    white = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    capsule = torch.tensor([0, 1, 2, 1, 0])
+    h = switched_on_states(model, capsule, white)  # the prior is standard: z is white
+    with torch.no_grad():
+        expected = model.array(model.paint(h, model.top.reverse(h)))
+        uniform = model.array(model.paint(h, None))
+        exported = Generator(model)(capsule, white).numpy()
+    np.testing.assert_allclose(model.decode(h), expected, atol=1e-5)
+    np.testing.assert_allclose(exported, expected, atol=1e-5)
+    assert np.allclose(uniform, expected, atol=1e-5) == (agreement == "cosine")
 
 
 def test_save_and_load(model, images, tmp_path):

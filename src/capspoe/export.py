@@ -60,7 +60,10 @@ class Generator(nn.Module):
         model = self.model
         h_BN = model.top.hidden_given_visible(model.prior.from_white(capsule, white))
         on_BJ = F.one_hot(capsule, model.top.upper[0]).to(h_BN)
-        images = model.paint(on_BJ[:, :, None] * h_BN[:, None], None)
+        h = on_BJ[:, :, None] * h_BN[:, None]
+        # `reverse_weights` looks at numbers, which an exported program cannot; here one capsule is on in any case.
+        weights = None if model.top.agreement == "cosine" else model.top.reverse(h)
+        images = model.paint(h, weights)
         return images.permute(0, 2, 3, 1).contiguous()
 
     def example(self, count: int, seed: int = 0) -> tuple[Tensor, ...]:

@@ -197,8 +197,9 @@ class CapsulePoE(nn.Module):
         return np.concatenate(images)
 
     def reverse_weights(self, h: Float[Tensor, "B J N"]) -> Float[Tensor, "B J I"] | None:
-        """Routing weights of the reverse pass; a single capsule that is on routes uniformly: None."""
-        if self.top.iterations == 1 or bool(((h != 0).any(-1).sum(-1) <= 1).all()):
+        """Routing weights of the reverse pass; None for uniform ones, which a single capsule has by its cosines."""
+        alone = self.top.agreement == "cosine" and bool(((h != 0).any(-1).sum(-1) <= 1).all())
+        if alone or self.top.iterations == 1:
             return None
         return self.top.reverse(h)
 

@@ -116,7 +116,8 @@ def reverse_route(
     r"""Route downwards: z_i = sum_j c_ij W_ij^T h_j, still with sum_i c_ij = 1 (section 4.1).
 
     The same procedure with the layers exchanged, so the result's c is (B, J, I) and its z is (B, I, M). With
-    a single capsule on, each lower capsule hears one prediction only, agrees with it fully, and c is uniform.
+    a single capsule on, each lower capsule hears one prediction only: its cosine is 1, and so c is uniform.
+    (Scalar products differ by the lengths of the predictions.)
     """
     c_BIJ, z_BIM = route(h, W.permute(1, 0, 3, 2), iterations, "upper", agreement, sharpness)
     return Routing(c_BIJ.transpose(1, 2), z_BIM)

@@ -151,6 +151,12 @@ def test_settings_of_a_stranger_are_refused(tmp_path, change, message):
         *({"step": -1}, {"step": 2**60}, {"step": 1.5}, {"step": None}, {"metrics_bytes": -1}),
         *({"seconds": -1.0}, {"seconds": "1"}, {"stage": "capsules-x"}, {"stage": "../done"}, {"stage": 3}),
         *({"window": []}, {"files": []}, {"metrics_sha256": 1}, {"another": 1}, {"sha256": 5}),
+        *({"window": {"steps": 1}}, {"window": {"steps": -1, "images": 0, "sums": {}}}),
+        *(
+            {"window": {"steps": 1, "images": 9, "sums": {"loss": s}}}
+            for s in ("1", [0.1, "x"], float("nan"), 10**400)
+        ),
+        *({"files": {"/dev/zero": "x"}}, {"files": {"../x": "x"}}, {"files": {"samples.png": 1}}),
     ],
 )
 def test_the_state_of_a_stranger_is_refused(folder, change):

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -260,12 +261,24 @@ def checked_state(state: State) -> State:
         and isinstance(state.metrics_bytes, int)
         and isinstance(state.seconds, (int, float))
         and isinstance(state.metrics_sha256, str)
-        and isinstance(state.window, dict)
+        and (state.window == {} or _is_window(state.window))
         and isinstance(state.files, dict)
+        and all(Path(name).name == name and isinstance(value, str) for name, value in state.files.items())
     )
     if not plain or not (0 <= state.step < 2**60 and 0 <= state.metrics_bytes < 2**60 and state.seconds >= 0):
         raise ValueError("state")
     return state
+
+
+def _is_window(stored: Any) -> bool:
+    """Whether it is what `journal.Window` stores: two counts, and sums that are numbers or lists of them."""
+    if not isinstance(stored, dict) or stored.keys() != {"steps", "images", "sums"}:
+        return False
+    counts, sums = (stored["steps"], stored["images"]), stored["sums"]
+    if not isinstance(sums, dict) or not all(isinstance(n, int) and 0 <= n < 2**60 for n in counts):
+        return False
+    numbers = [n for value in sums.values() for n in (value if isinstance(value, list) else [value])]
+    return all(isinstance(n, float) and math.isfinite(n) for n in numbers)
 
 
 def clean(folder: Path) -> None:

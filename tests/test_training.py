@@ -445,6 +445,12 @@ def test_the_command_line_does_what_python_does(run, tmp_path):
     assert weights_of(run).keys() == weights_of(tmp_path / "run").keys()
 
 
+def test_a_whole_config_may_be_given_and_changed(tmp_path):
+    config = preset("small", "mnist").replace(**QUICK)
+    model = train("digits", tmp_path / "run", config=config, quiet=True, epochs=1)
+    assert model.config == config.replace(data="digits", epochs=1)
+
+
 def test_tensorboard(tmp_path):
     train("digits", tmp_path / "run", quiet=True, tensorboard=True, **QUICK)
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))

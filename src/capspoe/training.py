@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ FREE_TO_CHANGE = ("threads", "checkpoint_seconds", "tensorboard")  # settings th
 
 
 def train(
-    images: str | os.PathLike[str] | Sequence = "mnist",
+    images: str | os.PathLike[str] | Sequence | None = None,
     out: str | os.PathLike[str] | None = None,
     preset: str = "small",
     literal: bool = False,
@@ -38,18 +38,23 @@ def train(
     quiet: bool = False,
     **changes: Any,
 ) -> CapsulePoE:
-    """Train on a data set or a path, as `capspoe train` does, and give the trained network.
+    """Train on a data set (mnist unless said) or a path, as `capspoe train` does, and give the trained network.
 
     `images` may also be an object with a length that gives an image for a number, always the same one: uint8
     (H, W) or (H, W, C), or a pair that begins with it. Images are asked for when they are needed.
 
-    `changes` are settings by name (epochs=4, seed=1). An unfinished run in `out` with the same settings is
-    carried on; `resume` carries it on with the settings that it has.
+    `changes` are settings by name (epochs=4, seed=1), from those of `preset` and `literal` or from a whole `config`.
+    An unfinished run in `out` with the same settings is carried on; `resume` carries it on with the settings that it
+    has.
     """
     given = None if isinstance(images, (str, os.PathLike)) else images
+    name = os.fspath(images) if isinstance(images, (str, os.PathLike)) else GIVEN
     if config is None:
-        name = GIVEN if given is not None else os.fspath(cast("str | os.PathLike[str]", images))
-        config = settings_of_preset(preset, name, literal, changes.get("neurons")).replace(**changes)
+        data_set = "mnist" if images is None else name
+        config = settings_of_preset(preset, data_set, literal, changes.get("neurons"))
+    elif images is not None:
+        config = config.replace(data=name)
+    config = config.replace(**changes)
     check(config)
     folder = Path(out) if out is not None else default_folder(config, preset, literal)
     if config.training.threads:

@@ -188,10 +188,12 @@ with d.joined():
 def test_more_processes_than_images_in_a_batch(tmp_path):
     settings = {**QUICK, "limit": 9, "batch": 2, "autoencoder_epochs": 1, "epochs": 2}
     train("digits", tmp_path / "alone", quiet=True, **settings)
-    code = f"from capspoe.training import train; train('digits', {str(tmp_path / 'run')!r}, quiet=True, **{settings})"
+    code = f"from capspoe.training import train; train('digits', {str(tmp_path / 'run')!r}, quiet=True, "
+    code += f"tensorboard=True, **{settings})"
     ended = peers(3, code)
     assert [code for code, _, _ in ended] == [0, 0, 0], ended
     assert_close(tmp_path / "alone", tmp_path / "run")
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1  # one of them writes
 
 
 def test_alone_nothing_is_exchanged_and_nothing_changes():

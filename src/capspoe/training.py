@@ -154,8 +154,9 @@ def _train_locked(folder: Path, model: CapsulePoE, source: data.Source, quiet: b
             return model.eval()
     journal = Journal(folder, state, config.training.checkpoint_seconds, quiet)
     try:
-        if config.training.tensorboard:
-            journal.listeners.append(tensorboard_listener(folder))
+        with distributed.together():
+            if config.training.tensorboard and distributed.first():
+                journal.listeners.append(tensorboard_listener(folder))
         with journal.stopping_on_signals():
             if state.stage == "autoencoder":
                 train_autoencoder(model, source, folder, journal, state, optimizer)

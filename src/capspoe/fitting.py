@@ -16,10 +16,9 @@ from capspoe.data.source import Failure, Source
 from capspoe.journal import Journal
 from capspoe.model import CapsulePoE
 from capspoe.noise import Noise
+from capspoe.optimizers import autoencoder_optimizer, capsule_optimizer, set_gradients
 from capspoe.stages import (
     as_input,
-    autoencoder_optimizer,
-    capsule_optimizer,
     enough_to_tell,
     fit_prior,
     gate_temperature,
@@ -83,14 +82,10 @@ class Partial:
         """A network that is `trained` is carried on with: nothing of it is set to its start."""
         self.model, self.step = model, model.config.training.least_steps if trained else 0
         self.started = trained
-        self.share = (
-            model.prior.use.clone() if trained else None
-        )  # of the images, which the gate's bias keeps to
+        # The use of the capsules that the gate's bias keeps to; equal use while there is none yet.
+        self.share = model.prior.use.clone() if trained else None
         self.codes = np.empty((0, *model.autoencoder.capsules), np.float16)
         self.optimizers = [capsule_optimizer(model, layer) for layer in model.stack]
-        for optimizer in self.optimizers[:-1]:  # the layers below are binary, as in stages.train_capsules
-            for group in optimizer.param_groups:
-                group["lr"] *= 10 if model.top.neurons == "gaussian" else 1
         images = isinstance(model.autoencoder, ConvAutoencoder)
         self.autoencoder_optimizer = autoencoder_optimizer(model) if images else None
 
@@ -132,9 +127,7 @@ class Partial:
             x = model.lift(code_batch(codes, np.arange(len(codes)), model.device), depth)
         temperature = gate_temperature(self.step / max(t.least_steps, 1), t.temperature, t.anneal)
         gradient, info = contrastive.step(layer, x, noise, k=t.cd, temperature=temperature)
-        gain = math.sqrt(layer.upper[0]) if layer.gated else 1.0  # each sees 1 / J of the images
-        for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):
-            parameter.grad = -gain * ascent if parameter.requires_grad else None
+        set_gradients(layer, gradient)
         self.optimizers[depth].step()
         if layer.gated:
             layer.balance(info.use, t.balance, self.share)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capspoe import checkpoint, contrastive, data, distributed
+from capspoe import contrastive, data, distributed
 from capspoe.capsules import CapsuleLayer
 from capspoe.checkpoint import State
 from capspoe.codes import code_batch
@@ -20,6 +20,14 @@ from capspoe.guide import guide_for
 from capspoe.journal import Journal
 from capspoe.model import CapsulePoE, centre_crop
 from capspoe.noise import Noise
+from capspoe.optimizers import (
+    autoencoder_optimizer,
+    capsule_lr,
+    capsule_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+    set_gradients,
+)
 
 PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
 
@@ -132,14 +140,6 @@ def autoencoder_schedule(done: float) -> float:
     return min(1.0, done / 0.05 + 0.05) * (0.5 + 0.5 * float(np.cos(np.pi * done)))
 
 
-def autoencoder_optimizer(model: CapsulePoE) -> torch.optim.Optimizer:
-    c, t = model.config.autoencoder, model.config.training
-    parameters = list(model.autoencoder.parameters())
-    if c.optimizer == "adam":
-        return torch.optim.Adam(parameters, c.autoencoder_lr, weight_decay=c.autoencoder_l2)
-    return torch.optim.SGD(parameters, c.autoencoder_lr, t.momentum, weight_decay=c.autoencoder_l2)
-
-
 def train_capsules(
     model: CapsulePoE,
     depth: int,
@@ -161,8 +161,7 @@ def train_capsules(
     per_epoch = -(-len(codes) // t.batch)
     steps = planned_steps(t.epochs, len(codes), t)
     tell_stretched(journal, t.epochs, len(codes), t)
-    lr = t.lr * (10 if not top and model.top.neurons == "gaussian" else 1)  # the layers below are binary
-    gain = float(np.sqrt(layer.upper[0])) if layer.gated else 1.0  # each sees 1 / J of the images
+    lr = capsule_lr(model, layer)
     title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
     with journal.stage(f"capsules-{depth}", title, steps, state.step):
         for step, index in steps_in_order(len(codes), t.batch, t.seed, 2 + depth, state.step, steps):
@@ -177,8 +176,7 @@ def train_capsules(
             )
             mean, square = x.mean(0), x.square().mean()
             distributed.average(mine.weight, *gradient, *info, mean, square)
-            for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):
-                parameter.grad = -gain * ascent if parameter.requires_grad else None
+            set_gradients(layer, gradient)
             for group in optimizer.param_groups:
                 group["lr"] = lr * (1 - step / steps)
             optimizer.step()
@@ -198,15 +196,6 @@ def train_capsules(
 def gate_temperature(done: float, start: float, anneal: float) -> float:
     """From `start` to 1, by equal factors over the first `anneal` of training."""
     return float(start ** max(0.0, 1 - done / anneal)) if anneal > 0 else 1.0
-
-
-def capsule_optimizer(model: CapsulePoE, layer: CapsuleLayer) -> torch.optim.SGD:
-    """SGD with momentum; l2 on the weights only."""
-    t = model.config.training
-    groups: list[dict[str, Any]] = [{"params": [layer.w_JNMI], "weight_decay": t.l2}]
-    if layer.bias:
-        groups.append({"params": [layer.a, layer.b]})
-    return torch.optim.SGD(groups, lr=t.lr, momentum=t.momentum)
 
 
 def capsule_values(
@@ -291,28 +280,3 @@ def seen_by_capsules(model: CapsulePoE, codes: np.ndarray) -> tuple[Tensor, list
     distributed.all_sum(use)
     everybody = distributed.gathered([np.concatenate(parts)[:PRIOR_IMAGES] for parts in kept])
     return use, [np.concatenate(parts)[:PRIOR_IMAGES] for parts in zip(*everybody, strict=True)]
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's memory as named tensors."""
-    return {
-        f"{number}.{name}": torch.as_tensor(value)
-        for number, memory in optimizer.state_dict()["state"].items()
-        for name, value in memory.items()
-        if value is not None
-    }
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """The inverse of `optimizer_tensors`."""
-    if not tensors:
-        return
-    state: dict[int, dict[str, Tensor]] = {}
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for name, value in tensors.items():
-        number, _, key = name.partition(".")
-        owner = parameters[int(number)] if number.isdecimal() and int(number) < len(parameters) else None
-        if owner is None or (value.shape not in (owner.shape, ()) or not bool(torch.isfinite(value).all())):
-            raise checkpoint.damaged(f"the optimiser's memory {name[:40]!r} does not fit the settings")
-        state.setdefault(int(number), {})[key] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -255,7 +255,8 @@ def fit_prior(model: CapsulePoE, codes: np.ndarray, components: int | None = Non
     seed = model.config.training.seed
     use, kept = seen_by_capsules(model, codes)
     if distributed.first():
-        model.prior.use.copy_(use / use.sum())
+        total = use.sum()  # 0 where all z are: images that are all alike, without the gate and without biases
+        model.prior.use.copy_(use / total if total > 0 else torch.full_like(use, 1 / len(use)))
         for j, z in enumerate(kept):
             model.prior.fit(j, z, seed, components)
     distributed.same(*model.prior.state_dict().values())

@@ -54,6 +54,15 @@ def test_odd_images_train_or_say_why_not(tmp_path, name):
     all_finite(capspoe.CapsulePoE.load(tmp_path / "run"), ODD[name])
 
 
+def test_capsules_that_are_never_on_are_sampled_alike(tmp_path):
+    """Every code is the mean code: z is 0 everywhere, and |squash(0)| is 0."""
+    np.save(tmp_path / "x.npy", ODD["constant"])
+    train(tmp_path / "x.npy", tmp_path / "run", quiet=True, gate="none", bias=False, **SETTINGS)
+    model = capspoe.CapsulePoE.load(tmp_path / "run")
+    assert model.prior.use.tolist() == [0.25] * 4
+    all_finite(model, ODD["constant"])
+
+
 @pytest.mark.parametrize("layers", ["1x1", "1x6", "4x1", "3x1,1x1"])
 @pytest.mark.parametrize("literal", [False, True])
 def test_one_capsule_and_one_neuron(tmp_path, layers, literal):

@@ -2,13 +2,18 @@
 
 import hashlib
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import torch
 
 from capspoe import checkpoint
+from capspoe.journal import Journal
 
 QUICK = {
     "limit": 256,
@@ -41,6 +46,38 @@ def capspoe(*arguments: object, **kwargs) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "capspoe", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **kwargs.pop("env", {})}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, **kwargs)
+
+
+@contextmanager
+def stopping_after(steps: int) -> Iterator[None]:
+    """Training is asked to stop after so many steps, whichever stage that is in."""
+    real, left = Journal.step, steps
+
+    def step(journal: Journal, *arguments, **named) -> None:
+        nonlocal left
+        real(journal, *arguments, **named)
+        left -= 1
+        journal.stop_requested = journal.stop_requested or left == 0
+
+    with mock.patch.object(Journal, "step", step):
+        yield
+
+
+WAYS = ("deleted", "emptied", "truncated", "flipped")
+
+
+def damage(path: Path, how: str, rng: random.Random) -> None:
+    """What may happen to a file, in one of the WAYS."""
+    data = bytearray(path.read_bytes())
+    if how == "deleted":
+        path.unlink()
+    elif how == "emptied" or not data:
+        path.write_bytes(b"")
+    elif how == "truncated":
+        path.write_bytes(data[: rng.randrange(len(data))])
+    else:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:

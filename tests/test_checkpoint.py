@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from capspoe import checkpoint
 from capspoe.checkpoint import State
 from capspoe.config import Config, preset
 from capspoe.errors import RunError
+from runs import WAYS, damage
 
 WEIGHTS = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}
 MEMORY = {"0.momentum_buffer": torch.ones(4)}
@@ -46,20 +46,7 @@ def test_only_the_newest_two_stay_and_nothing_else(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.json"]
 
 
-def damage(path: Path, how: str, rng: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    if how == "deleted":
-        path.unlink()
-    elif how == "emptied":
-        path.write_bytes(b"")
-    elif how == "truncated":
-        path.write_bytes(data[: rng.randrange(len(data))])
-    else:
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-
-
-@pytest.mark.parametrize("how", ["deleted", "emptied", "truncated", "flipped"])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("seed", range(5))
 def test_damage_is_named_and_the_checkpoint_before_it_is_used(folder, how, file, seed):
@@ -171,7 +158,7 @@ def test_the_state_of_a_stranger_is_refused(folder, change):
     assert checkpoint.newest(folder).state.step == 2
 
 
-@pytest.mark.parametrize("how", ["deleted", "emptied", "truncated", "flipped"])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("seed", range(10))
 def test_damaged_settings_are_named_and_taken_from_the_newest_checkpoint(folder, how, seed):
     damage(folder / "config.json", how, random.Random(seed))

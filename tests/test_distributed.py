@@ -178,11 +178,9 @@ with d.joined():
     except PeerError as error:
         sys.exit(str(error))
 """
-    began = time.monotonic()
     ended = peers(3, code)
     assert [code for code, _, _ in ended] == [1, 7, 1]
     assert "process 0 stopped because another process of this run has ended" in ended[0][2]
-    assert time.monotonic() - began < 60
 
 
 def test_more_processes_than_images_in_a_batch(tmp_path):

@@ -279,12 +279,6 @@ def test_the_choice_is_automatic_and_can_be_forced(monkeypatch):
         pass
 
 
-def test_gradients_still_flow_through_a_layer():
-    layer = CapsuleLayer((9, 3), (2, 5))
-    layer(torch.rand(4, 9, 3)).z.sum().backward()
-    assert layer.w_JNMI.grad.abs().sum() > 0
-
-
 def test_the_exponential_is_good_to_the_last_bits():
     import numba
 

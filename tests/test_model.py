@@ -253,10 +253,6 @@ def test_the_fitted_prior_is_the_distribution_of_the_capsules_images():
     np.testing.assert_allclose(np.cov(coloured.T), np.cov(cloud.T), rtol=0.05, atol=0.2)
     lengths = prior.axes[1].norm(dim=0)
     assert (lengths[:-1] >= lengths[1:]).all()
-    assert torch.equal(
-        prior.sample(torch.zeros(3, dtype=torch.long), Noise.for_batch(3)).isfinite().all(),
-        torch.tensor(True),
-    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 30])

@@ -9,11 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capspoe import CapsuleLayer, contrastive, guide, neighbours, train
+from capspoe import CapsuleLayer, contrastive, data, guide, neighbours, train
+from capspoe.fitting import codes_of
 from capspoe.kernels import use
 from capspoe.model import CapsulePoE
 from capspoe.noise import Noise
-from runs import QUICK, same_weights
+from runs import QUICK
 
 
 def strips(per_strip: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -124,23 +125,13 @@ def test_a_guided_gate_learns_its_groups(tmp_path):
     """The gate, asked without the guide, names the group of most images."""
     settings = {**QUICK, "limit": 600, "epochs": 30, "layers": "10x6", "checkpoint_seconds": 1e6}
     model = train("digits", tmp_path / "run", quiet=True, **settings)
-    source = neighbours_of_run(model)
-    found = model.encode(source.pixels).on.argmax(1)
-    groups = neighbours.neighbour_groups(source.codes, 10, 5, 0)
+    pixels = data.load("digits").pixels[:600]
+    codes = codes_of(model, pixels)
+    groups = neighbours.neighbour_groups(codes, 10, 5, 0)
+    found = model.encode(pixels).on.argmax(1)
     assert agreement(found, groups) > 0.6  # guessing gives 0.2
-    alone = train("digits", tmp_path / "alone", quiet=True, **settings, neighbours=0)
-    assert not torch.equal(alone.top.w_JNMI, model.top.w_JNMI)
-
-
-class neighbours_of_run:
-    """The images of a quick run on digits, and their codes as the run saw them."""
-
-    def __init__(self, model: CapsulePoE) -> None:
-        from capspoe import data
-
-        self.pixels = data.load("digits").pixels[:600]
-        with torch.no_grad():
-            self.codes = model.autoencoder.encode(model.tensor(self.pixels)).numpy().astype(np.float16)
+    unguided = CapsulePoE(model.config.replace(neighbours=0), model.image)
+    assert guide.guide_for(unguided, codes, tmp_path, journal=None) is None
 
 
 def test_kept_groups_are_used_again_and_damaged_ones_are_not(tmp_path):
@@ -158,10 +149,3 @@ def test_kept_groups_are_used_again_and_damaged_ones_are_not(tmp_path):
     assert guide.read(tmp_path, 4, 3) is None
     guide.remove(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_groups_do_not_stay_in_a_finished_run(tmp_path):
-    train("digits", tmp_path / "one", quiet=True, **QUICK)
-    assert not list((tmp_path / "one").glob("groups*"))
-    train("digits", tmp_path / "other", quiet=True, **QUICK)
-    assert same_weights(tmp_path / "one", tmp_path / "other")

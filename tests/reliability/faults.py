@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from capspoe import checkpoint, cli
 from capspoe.errors import RunError
 from capspoe.training import train
-from runs import QUICK, options, same_weights, weights_of
+from runs import QUICK, WAYS, damage, options, same_weights, weights_of
 
 LASTING = {"config.json", "environment.json", "metrics.jsonl", "samples.png", "checkpoints"}
 
@@ -150,22 +150,6 @@ def interrupted(
     finish(folder)
     check_whole(reference, folder)
     return folder, ends
-
-
-def damage(path: Path, how: str, rng: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    if how == "deleted":
-        path.unlink()
-    elif how == "emptied" or not data:
-        path.write_bytes(b"")
-    elif how == "truncated":
-        path.write_bytes(data[: rng.randrange(len(data))])
-    else:
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-
-
-WAYS = ("deleted", "emptied", "truncated", "flipped")
 
 
 def damaged_run(unfinished: Path, reference: Path, folder: Path, rng: random.Random) -> tuple[str, str, str]:

@@ -9,8 +9,8 @@ from PIL import Image
 from capspoe import CapsulePoE, data, mending, train
 from capspoe.cli import main
 from capspoe.errors import RunError
-from capspoe.journal import Interrupted, Journal
-from runs import QUICK, files_of, same_weights
+from capspoe.journal import Interrupted
+from runs import QUICK, files_of, same_weights, stopping_after
 
 COUNT = 300
 IMAGES = np.random.default_rng(0).integers(0, 255, (COUNT, 16, 16), np.uint8)
@@ -19,18 +19,8 @@ SETTINGS = {**QUICK, "limit": None, "autoencoder_epochs": 1, "epochs": 1, "compo
 
 def stopped(images, folder, steps):
     """The run, stopped after so many steps."""
-    left = [steps]
-
-    def step(journal, *arguments, **named):
-        real(journal, *arguments, **named)
-        left[0] -= 1
-        journal.stop_requested = left[0] == 0
-
-    real = Journal.step
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "step", step)
-        with pytest.raises(Interrupted):
-            train(images, folder, quiet=True, **SETTINGS)
+    with stopping_after(steps), pytest.raises(Interrupted):
+        train(images, folder, quiet=True, **SETTINGS)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import random
 import shutil
 import tempfile
 from pathlib import Path
-from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,12 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from capspoe import checkpoint, cli, kernels
 from capspoe.errors import RunError
-from capspoe.journal import Journal
-from runs import QUICK, options, same_weights
+from runs import QUICK, WAYS, damage, options, same_weights, stopping_after
 
 SMALL = {**QUICK, "limit": 64, "autoencoder_epochs": 2, "epochs": 3, "components": 1}
 STEPS = 2 * 2 + 2 * 3
-WAYS = ("deleted", "emptied", "truncated", "flipped")
 
 
 def command(*arguments):
@@ -56,14 +53,7 @@ class RunFolder(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, STEPS))
     def train_a_little(self, steps):
-        real, left = Journal.step, [steps]
-
-        def step(journal, *arguments, **named):
-            real(journal, *arguments, **named)
-            left[0] -= 1
-            journal.stop_requested = journal.stop_requested or left[0] == 0
-
-        with mock.patch.object(Journal, "step", step):
+        with stopping_after(steps):
             code, said = self.train(self.run)
         self.judge(code, said)
 
@@ -116,19 +106,11 @@ class RunFolder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.run.exists())
     @rule(choice=st.integers(0, 10**6), how=st.sampled_from(WAYS))
-    def damage(self, choice, how):
+    def damage_a_file(self, choice, how):
         files = sorted(p for p in self.run.rglob("*") if p.is_file())
         if not files:
             return
-        path, rng = files[choice % len(files)], random.Random(choice)
-        data = bytearray(path.read_bytes())
-        if how == "deleted":
-            path.unlink()
-        elif how == "flipped" and data:
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-            path.write_bytes(data)
-        else:
-            path.write_bytes(data[: rng.randrange(len(data))] if how == "truncated" and data else b"")
+        damage(files[choice % len(files)], how, random.Random(choice))
 
     @precondition(lambda self: self.lost)
     @rule()
@@ -146,5 +128,9 @@ class RunFolder(RuleBasedStateMachine):
             shutil.rmtree(self.home, ignore_errors=True)
 
 
-TestRunFolder = RunFolder.TestCase
-TestRunFolder.settings = settings(max_examples=12, stateful_step_count=10, deadline=None)
+class TestRunFolder(RunFolder.TestCase):
+    settings = settings(max_examples=12, stateful_step_count=10, deadline=None)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(RunFolder.reference.parent)

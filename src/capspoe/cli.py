@@ -42,11 +42,7 @@ COMMANDS = {  # where each one lives, under capspoe.commands
     "bench": "measuring",
     "data": "data",
 }
-SHARED = (
-    "train",
-    "encode",
-    "evaluate",
-)  # by the processes of torchrun together; the first does the rest alone
+SHARED = ("train", "encode", "evaluate")  # by all processes of torchrun together; the rest by the first alone
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -111,21 +107,9 @@ def explain(error: Exception, command: str = "") -> str:
     if isinstance(error, CapspoeError):
         return text
     if isinstance(error, MemoryError) or any(words in text.lower() for words in NO_MEMORY):
-        limit = memory_limit()
-        allowed = f" (this process may use {limit >> 20} MB)" if limit else ""
+        from capspoe.memory import process_limits
+
+        limits = process_limits()
+        allowed = f" (this process may use {min(limits) >> 20} MB)" if limits else ""
         return f"out of memory{allowed}; {LOWER.get(command, 'close other programs, or raise the limit')}"
     return f"unexpected {type(error).__name__}: {text[:300]} (--debug shows where)"
-
-
-def memory_limit() -> int | None:
-    """Bytes of address space that were set as this process's limit."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
-
-
-if __name__ == "__main__":
-    main()

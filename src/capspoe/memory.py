@@ -7,11 +7,11 @@ from pathlib import Path
 def memory() -> int:
     """Bytes that this process may use at most, others aside."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
-    return min([*limits, *_resource_limits(), *_container_limits()], default=8 << 30)
+    return min([*limits, *process_limits(), *_container_limits()], default=8 << 30)
 
 
-def _resource_limits() -> list[int]:
-    """What `ulimit -v` and `ulimit -d` say."""
+def process_limits() -> list[int]:
+    """The bytes that `ulimit -v` and `ulimit -d` say, where they are limits."""
     try:
         import resource
     except ImportError:  # Windows has none

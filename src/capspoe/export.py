@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from capspoe.checkpoint import write_atomically, writing
+from capspoe.durable import write_atomically, writing
 from capspoe.errors import CapspoeError, InputError
 from capspoe.model import CapsulePoE
 

@@ -10,20 +10,24 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import safetensors
 import safetensors.torch
 from torch import Tensor
 
 from capspoe import __version__, checkpoint
+from capspoe.durable import write_atomically, writing
 from capspoe.errors import RunError
+
+if TYPE_CHECKING:
+    from capspoe.model import CapsulePoE
 
 WEIGHTS = "model.safetensors"
 LFS = b"version https://git-lfs"  # what stands in for a large file that git has not fetched
 
 
-def write(model: Any, run: Path, folder: Path) -> list[Path]:
+def write(model: "CapsulePoE", run: Path, folder: Path) -> list[Path]:
     """The network of a run, with its card."""
     from capspoe.figures import write_grid
 
@@ -31,14 +35,14 @@ def write(model: Any, run: Path, folder: Path) -> list[Path]:
         raise RunError(f"{folder} is a run folder; export into another one")
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     content = safetensors.torch.save(weights, {"format": "pt"})
-    with checkpoint.writing(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_grid(model, folder / "samples.png")
-        checkpoint.write_atomically(folder / WEIGHTS, content)
+        write_atomically(folder / WEIGHTS, content)
         weights_sha256 = hashlib.sha256(content).hexdigest()
         settings = checkpoint.settings(model.config, model.image, weights_sha256=weights_sha256)
-        checkpoint.write_atomically(folder / "config.json", (json.dumps(settings, indent=2) + "\n").encode())
-        checkpoint.write_atomically(folder / "README.md", card(model, run).encode(errors="replace"))
+        write_atomically(folder / "config.json", (json.dumps(settings, indent=2) + "\n").encode())
+        write_atomically(folder / "README.md", card(model, run).encode(errors="replace"))
     return [folder / name for name in ("README.md", "config.json", WEIGHTS, "samples.png")]
 
 
@@ -72,7 +76,7 @@ def read(folder: Path) -> dict[str, Tensor]:
         raise RunError(f"{path} is not a safetensors file") from error
 
 
-def card(model: Any, run: Path) -> str:
+def card(model: "CapsulePoE", run: Path) -> str:
     """The model card."""
     config, (height, width, colours) = model.config, model.image
     name = Path(config.data.data).name

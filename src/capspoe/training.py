@@ -16,6 +16,7 @@ from capspoe.checkpoint import State
 from capspoe.config import Config, check
 from capspoe.config import preset as settings_of_preset
 from capspoe.data.sequence import Sequence
+from capspoe.durable import writing
 from capspoe.errors import InputError, RunError
 from capspoe.figures import write_grid
 from capspoe.journal import Journal
@@ -66,7 +67,7 @@ def train(
             source = open_images(config, given)
             model = CapsulePoE(config, image_shape(config, source))  # refuses what does not fit
             if distributed.first():
-                with checkpoint.writing(folder):
+                with writing(folder):
                     folder.mkdir(parents=True, exist_ok=True)
                 held.enter_context(checkpoint.locked(folder))
         return _train_locked(folder, model, source, quiet)

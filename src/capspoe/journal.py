@@ -68,7 +68,7 @@ class Window:
 
 
 class Journal:
-    """One run's record. `start` a stage, `step` after every step, `say` what a person should know.
+    """One run's record: a `stage` around its steps, `step` after each of them, `say` what a person should know.
 
     Of several processes the first one writes and speaks; all of them save or stop after the same step.
     """
@@ -115,7 +115,7 @@ class Journal:
     @contextmanager
     def stage(self, name: str, title: str, steps: int, done: int) -> Iterator[None]:
         """A stage of `steps` steps, of which `done` are behind us, with its progress line."""
-        self.name, self.title, self.steps = name, title, steps
+        self.name, self.steps = name, steps
         self.stage_began, self.done_before = time.monotonic(), done
         self.window_began = time.monotonic()
         if not self.console.is_terminal or self.quiet:

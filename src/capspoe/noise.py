@@ -38,10 +38,10 @@ class Noise:
 
     @classmethod
     def for_batch(
-        cls, batch: int, seed: int = 0, step: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu"
+        cls, batch: int, seed: int = 0, step: int = 0, dtype: torch.dtype = torch.float32
     ) -> "Noise":
         """Noise for rows numbered 0 to batch - 1."""
-        return cls(seed, step, torch.arange(batch, device=device), dtype)
+        return cls(seed, step, torch.arange(batch), dtype)
 
     def uniform(self, stream: int, *shape: int) -> Tensor:
         """(B, *shape) numbers in the open interval (0, 1); another stream gives other numbers."""

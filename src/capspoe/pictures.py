@@ -14,13 +14,11 @@ def visible(images: np.ndarray) -> np.ndarray:
     return images if images.shape[-1] in (1, 3) else images.mean(-1, keepdims=True).astype(images.dtype)
 
 
-def tile(images: np.ndarray, gap: int = 2, scale: int = 1, background: float = 1.0) -> np.ndarray:
-    """(rows, columns, H, W, C) in [0, 1] to one picture, uint8 (height, width, 1 or 3)."""
+def tile(images: np.ndarray, gap: int = 2, scale: int = 1) -> np.ndarray:
+    """(rows, columns, H, W, C) in [0, 1] to one picture on white, uint8 (height, width, 1 or 3)."""
     images = visible(images)
     rows, columns, height, width, colours = images.shape
-    canvas = np.full(
-        (rows * (height + gap) - gap, columns * (width + gap) - gap, colours), background, np.float32
-    )
+    canvas = np.ones((rows * (height + gap) - gap, columns * (width + gap) - gap, colours), np.float32)
     for r in range(rows):
         for c in range(columns):
             y, x = r * (height + gap), c * (width + gap)

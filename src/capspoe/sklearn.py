@@ -157,7 +157,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         The first call settles the shape and the range of the values.
         """
         if hasattr(self, "model_"):
-            rows = self._prepared(X)
+            rows = self._for_training(self._flat(X, reset=False)[0])
             partial = getattr(self, "_partial", None) or fitting.Partial(self.model_, trained=True)
         else:
             rows = self._start(X)
@@ -180,9 +180,6 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         else:
             self.model_ = Network(config, shape)
         return self._for_training(flat)
-
-    def _prepared(self, X: ArrayLike) -> np.ndarray:
-        return self._for_training(self._flat(X, reset=False)[0])
 
     def _for_training(self, flat: np.ndarray) -> np.ndarray:
         """Pixels as uint8 (n, H, W, C), features as codes (n, I, M)."""

@@ -88,7 +88,7 @@ def cropped(pixels: np.ndarray, crop: int | None, noise: Noise | None) -> np.nda
     if noise is None:
         return centre_crop(pixels, crop)
     spare = np.maximum(np.array(pixels.shape[1:3]) - crop, 0)
-    corner = (noise.uniform(10, 2).numpy() * (spare + 1)).astype(int)
+    corner = (noise.uniform(10, 2).cpu().numpy() * (spare + 1)).astype(int)
     return np.stack([p[y : y + crop, x : x + crop] for p, (y, x) in zip(pixels, corner, strict=True)])
 
 

@@ -179,15 +179,15 @@ _LIMITS: dict[str, tuple[float, float]] = {
 
 def check(config: Config) -> None:
     """Refuse settings that cannot work, naming the one that cannot."""
-    for part_name in ("data", "autoencoder", "capsules", "training"):
-        part = getattr(config, part_name)
+    for part in (config.data, config.autoencoder, config.capsules, config.training):
         for name, kind in get_type_hints(type(part)).items():
             value = getattr(part, name)
             if not _fits(value, kind):
                 raise InputError(f"{name} cannot be {value!r}")
-            low, high = _LIMITS.get(name, (0, 0))
-            if name in _LIMITS and value is not None and not low <= value <= high:
-                raise InputError(f"{name} must be between {low:g} and {high:g}, not {value!r}")
+            if value is not None and name in _LIMITS:
+                low, high = _LIMITS[name]
+                if not low <= value <= high:
+                    raise InputError(f"{name} must be between {low:g} and {high:g}, not {value!r}")
     if config.autoencoder.channels % 8:
         raise InputError(f"channels must be a multiple of 8, not {config.autoencoder.channels}")
     parse_layers(config.capsules.layers)

@@ -71,7 +71,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def remove_files(folder: Path, *names: str) -> None:
-    """Remove those that are there. A folder that cannot be written has none of them to be removed, as a rule."""
+    """Remove those that are there. Where there are none nothing is written, so a finished run may be read-only."""
     for path in (folder / name for name in names):
         if path.exists():
             with writing(folder):

@@ -43,7 +43,7 @@ class CapsulePrior(nn.Module):
         self.register_buffer("axes", eye.expand(J, N, N).clone())
 
     def fit(self, capsule: int, z: np.ndarray, seed: int = 0, components: int | None = None) -> None:
-        """Fit capsule's prior to the pre-activations (n, N) of its images. Without images it stays standard.
+        """Fit capsule's prior to the pre-activations (n, N) of its images. Without images it stays as it is.
 
         `components` asks for fewer Gaussians than there is room for.
         """
@@ -55,9 +55,7 @@ class CapsulePrior(nn.Module):
         values, vectors = np.linalg.eigh(covariance)
         order = np.argsort(values)[::-1]
         largest = np.abs(vectors).argmax(0)
-        vectors = vectors * np.sign(
-            vectors[largest, np.arange(N)]
-        )  # so that an axis has one direction, not two
+        vectors = vectors * np.sign(vectors[largest, np.arange(N)])  # an axis has one direction, not two
         scale = np.sqrt(np.clip(values[order], 0, None))
         self._store("centre", capsule, z.mean(0))
         self._store("axes", capsule, vectors[:, order] * scale)

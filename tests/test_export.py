@@ -78,7 +78,10 @@ def test_programs_give_what_the_network_gives(run, exported):
 
 @pytest.mark.parametrize(
     "options",
-    [{"neurons": "binary", "gate": "none", "normalize": "upper"}, {"layers": "5x4,3x6", "iterations": 1}],
+    [
+        {"neurons": "binary", "gate": "none", "normalize": "upper", "agreement": "dot"},
+        {"layers": "5x4,3x6", "iterations": 1},
+    ],
 )
 def test_other_networks_can_be_exported(tmp_path, options):
     from capspoe.config import Config

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from capspoe.errors import DivergedError, InputError, RunError
 from capspoe.journal import Interrupted, Journal, Window
 from capspoe.model import CapsulePoE
 from capspoe.training import train
-from runs import QUICK, capspoe, files_of, options, same_weights, stopping_after
+from runs import QUICK, capspoe, files_of, options, same_weights, stopping_after, weights_of
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +175,13 @@ def test_damaged_codes_are_computed_again(run, tmp_path, how):
         codes.write_bytes(data)
     train("digits", tmp_path / "run", quiet=True, **QUICK)
     assert same_weights(run, tmp_path / "run")
+
+
+def test_a_stage_that_the_network_does_not_have_is_refused(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    checkpoint.save(tmp_path / "run", State("capsules-7", 0), weights_of(run), {})
+    with pytest.raises(RunError, match="the stage 'capsules-7' does not fit the settings"):
+        train("digits", tmp_path / "run", quiet=True, **QUICK)
 
 
 def test_a_diverging_run_stops_and_keeps_the_last_good_checkpoint(tmp_path):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from capspoe import __version__, checkpoint, codes, data, distributed, guide, hub, mending
 from capspoe.checkpoint import State
@@ -159,29 +160,42 @@ def _train_locked(folder: Path, model: CapsulePoE, source: data.Source, quiet: b
             if config.training.tensorboard and distributed.first():
                 journal.listeners.append(tensorboard_listener(folder))
         with journal.stopping_on_signals():
-            if state.stage == "autoencoder":
-                train_autoencoder(model, source, folder, journal, state, optimizer)
-                state, optimizer = State("capsules-0", 0), {}
-                journal.save("capsules-0", 0, model.state_dict(), {})
-            code = None if state.stage == "done" else prepared_codes(model, source, folder, journal)
-            while code is not None and state.stage.startswith("capsules-"):
-                depth = int(state.stage.removeprefix("capsules-"))
-                train_capsules(model, depth, code, folder, journal, state, optimizer)
-                following = f"capsules-{depth + 1}" if depth + 1 < len(model.layers) else "prior"
-                state, optimizer = State(following, 0), {}
-                journal.save(following, 0, model.state_dict(), {})
-            if code is not None:
-                journal.say("fitting the prior of every capsule")
-                fit_prior(model, code)
-                del code
-                if distributed.first():
-                    write_grid(model, folder / "samples.png")
-                    journal.save("done", 0, model.state_dict(), {})
-                    codes.remove(folder)
-                    guide.remove(folder)
+            _to_the_end(folder, model, source, journal, state, optimizer)
     finally:
         journal.close()
     return model.eval()
+
+
+def _to_the_end(
+    folder: Path,
+    model: CapsulePoE,
+    source: data.Source,
+    journal: Journal,
+    state: State,
+    optimizer: dict[str, Tensor],
+) -> None:
+    """The stages that an unfinished run still has before it, with a checkpoint after each."""
+    if state.stage == "autoencoder":
+        train_autoencoder(model, source, folder, journal, state, optimizer)
+        state, optimizer = State("capsules-0", 0), {}
+        journal.save("capsules-0", 0, model.state_dict(), {})
+    code = prepared_codes(model, source, folder, journal)
+    while state.stage.startswith("capsules-"):
+        depth = int(state.stage.removeprefix("capsules-"))
+        if depth >= len(model.layers):
+            raise checkpoint.damaged(f"the stage {state.stage!r} does not fit the settings")
+        train_capsules(model, depth, code, folder, journal, state, optimizer)
+        following = f"capsules-{depth + 1}" if depth + 1 < len(model.layers) else "prior"
+        state, optimizer = State(following, 0), {}
+        journal.save(following, 0, model.state_dict(), {})
+    journal.say("fitting the prior of every capsule")
+    fit_prior(model, code)
+    del code
+    if distributed.first():
+        write_grid(model, folder / "samples.png")
+        journal.save("done", 0, model.state_dict(), {})
+        codes.remove(folder)
+        guide.remove(folder)
 
 
 def prepare_folder(

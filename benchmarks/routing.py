@@ -5,7 +5,6 @@ For each finished run stage 2 is trained anew on its codes, everything the same 
 Written: benchmarks/routing.json, which docs/results.md shows.
 """
 
-import dataclasses
 import json
 import re
 import sys
@@ -15,9 +14,10 @@ from typing import Any
 
 from scores import COLUMNS
 
-from capspoe import checkpoint
-from capspoe.evaluate.cache import Cache, fingerprint
-from capspoe.evaluate.run import Evaluation, settings_for
+from capspoe.evaluate.material import Material
+from capspoe.evaluate.rows import Rows
+from capspoe.evaluate.run import opened_cache
+from capspoe.evaluate.settings import settings_for
 from capspoe.model import CapsulePoE
 
 HERE = Path(__file__).resolve().parent
@@ -35,13 +35,12 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
     settings = settings_for(quick=True, samples=2000, seed=0)
-    saved = checkpoint.newest(run)
-    cache = Cache(run / "evaluation-cache", fingerprint(saved.weights, dataclasses.asdict(settings)))
-    evaluation = Evaluation(CapsulePoE.load(run), run, settings, cache, quiet=True)
+    cache = opened_cache(run, settings)
+    table = Rows(Material(CapsulePoE.load(run), settings.samples, settings.seed), settings)
     rows = []
     for name, changes in WAYS.items():
         part = re.sub(r"[^a-z0-9-]+", "-", f"routing: {name}")
-        made = cache.or_make(part, partial(evaluation.variant_rows, name, **changes))
+        made = cache.or_make(part, partial(table.variant, name, **changes))
         kept = {key: made[0][key] for key in (*COLUMNS, "failed") if key in made[0]}
         rows.append({"name": name, "run": run.name, **kept})
         print(json.dumps(rows[-1]), flush=True)

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from capspoe import CapsulePoE, hub, train
 from capspoe.cli import COMMANDS, main
 from capspoe.errors import RunError
-from capspoe.evaluate.run import Settings
+from capspoe.evaluate.settings import Settings
 from capspoe.explorer.server import application
 from capspoe.export import Generator, compare, needed
 from runs import QUICK, capspoe, files_of
@@ -110,7 +110,7 @@ def test_every_command_takes_the_hub_folder(exported, tmp_path, capsys, monkeypa
     """In this process: starting Python for each would take longer than they do."""
     folder = tmp_path / "exported"
     shutil.copytree(exported, folder)
-    monkeypatch.setattr("capspoe.evaluate.run.QUICK", Settings(True, 20, ais_steps=10, ais_chains=5))
+    monkeypatch.setattr("capspoe.evaluate.settings.QUICK", Settings(True, 20, ais_steps=10, ais_chains=5))
     monkeypatch.setattr("capspoe.evaluate.features.LEAST_STEPS", 20)
     monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "cache"))
     commands = {

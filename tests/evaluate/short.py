@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capspoe.evaluate import baselines, features
-from capspoe.evaluate import run as orchestration
+from capspoe.evaluate import baselines, features, settings
 
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
@@ -16,7 +15,7 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(baselines, "PIXEL_EPOCHS", 2)
     few = {"ais_steps": 60, "ais_chains": 20, "traversal_starts": 2, "gibbs": 5}
     for name in ("FULL", "QUICK"):
-        patch.setattr(orchestration, name, replace(getattr(orchestration, name), **few))
+        patch.setattr(settings, name, replace(getattr(settings, name), **few))
 
 
 def shortened(code: str) -> str:

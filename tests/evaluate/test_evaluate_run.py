@@ -140,7 +140,7 @@ def test_processes_share_the_parts_and_come_to_the_same_result(run, full, tmp_pa
 def test_a_process_that_ends_is_told_of_and_what_was_finished_stays(run, full, tmp_path):
     folder = tmp_path / "run"
     without(run, folder, "likelihood")
-    ends = "import os\nfrom capspoe.evaluate import run\nrun.likelihood = lambda *a: os._exit(7)\n"
+    ends = "import os\nfrom capspoe.evaluate import parts\nparts.likelihood = lambda *a: os._exit(7)\n"
     ended = peers(2, shortened(ends + SHARED.format(folder=str(folder))))
     assert sorted(code for code, _, _ in ended) == [1, 7]
     (said,) = (errors for code, _, errors in ended if code == 1)

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from capspoe.evaluate import baselines
 from capspoe.evaluate.material import Made
+from capspoe.evaluate.rows import Row, Rows
 from capspoe.model import CapsulePoE
 from capspoe.stages import fit_prior
-
-if TYPE_CHECKING:
-    from capspoe.evaluate.run import Evaluation
 
 # What is trained anew, on the same codes, and what changes only how images are drawn.
 TRAINED: dict[str, dict[str, Any]] = {
@@ -26,36 +24,36 @@ DRAWN: dict[str, dict[str, Any]] = {
 }
 
 
-def ablations(evaluation: "Evaluation") -> dict[str, Callable[[], list[dict[str, Any]]]]:
+def ablations(rows: Rows) -> dict[str, Callable[[], list[Row]]]:
     """The parts of an evaluation that switch something off; what is off already is left out."""
-    config = evaluation.model.config
+    config = rows.model.config
     settings = {**vars(config.capsules), **vars(config.training)}
 
     def differs(changes: dict[str, Any]) -> bool:
         return any(settings[name] != value for name, value in changes.items())
 
-    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {}
+    parts: dict[str, Callable[[], list[Row]]] = {}
     for name, changes in TRAINED.items():
         if differs(changes):
-            parts[name] = partial(evaluation.variant_rows, name, **changes)
+            parts[name] = partial(rows.variant, name, **changes)
     for name, changes in DRAWN.items():
         if differs(changes):
-            parts[name] = partial(redrawn, evaluation, name, changes)
+            parts[name] = partial(redrawn, rows, name, changes)
     return parts
 
 
-def redrawn(evaluation: "Evaluation", name: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
+def redrawn(rows: Rows, name: str, changes: dict[str, Any]) -> list[Row]:
     """The same weights with another way to draw from them."""
-    model = evaluation.model
+    model = rows.model
     other = CapsulePoE(model.config.replace(**changes), model.image)
     weights = model.state_dict()
     if "components" in changes:
         weights |= {f"prior.{k}": v for k, v in other.prior.state_dict().items()}
     other.load_state_dict(weights)
     if "components" in changes:
-        fit_prior(other, evaluation.material.train_codes)
+        fit_prior(other, rows.material.train_codes)
 
     def make() -> Made:
-        return baselines.of_capsules(other.eval(), evaluation.material, "fitted")
+        return baselines.of_capsules(other.eval(), rows.material, "fitted")
 
-    return [evaluation.row(name, make, probe=False)]
+    return [rows.row(name, make, probed=False)]

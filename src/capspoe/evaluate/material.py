@@ -17,6 +17,8 @@ from capspoe.stages import decoders
 
 CHUNK = 512
 
+Features = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of (pixels, codes), (n, d)
+
 
 class Made(NamedTuple):
     """What a model, ours or a baseline, gives to be scored. What it cannot give is None."""
@@ -24,9 +26,7 @@ class Made(NamedTuple):
     images: np.ndarray  # (n, H, W, C) samples
     groups: int = 0  # capsules, clusters or components
     winner: np.ndarray | None = None  # (test images,) the group of each
-    features: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = (
-        None  # of (pixels, codes), for the probe
-    )
+    features: Features | None = None  # for the probe
 
 
 class Material:
@@ -45,6 +45,12 @@ class Material:
     @cached_property
     def test(self) -> Images:
         return in_memory(open_for(self.model, None, "test"))
+
+    @cached_property
+    def labelled(self) -> bool:
+        """Whether there are classes to tell apart."""
+        labels = [open_for(self.model, None, split).labels for split in ("train", "test")]
+        return all(some is not None and len(np.unique(some)) > 1 for some in labels)
 
     @property
     def train_pixels(self) -> np.ndarray:

@@ -1,11 +1,14 @@
 """How much a linear classifier can read from features: logistic regression, trained on training images."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+
+from capspoe.evaluate.material import Features, Material, hidden_of
 
 STRENGTHS = (0.01, 1.0)  # of sklearn's C, between which a held-out tenth decides
 TRIED_ON = 10_000  # images on which the strengths are compared
@@ -34,3 +37,25 @@ def linear_probe(
     by_strength = {c: fit(c, rest).score(x[held], train_labels[held]) for c in STRENGTHS}
     best = max(by_strength, key=lambda c: by_strength[c])
     return float(fit(best, np.arange(len(x))).score(y, test_labels))
+
+
+def probe(material: Material, features: Features, count: int) -> float | None:
+    """The probe on features of an even choice of at most `count` training images; None without labels."""
+    m = material
+    if m.train_labels is None or m.test_labels is None:
+        return None
+    n = len(m.train_pixels)
+    some = np.linspace(0, n - 1, min(n, count)).astype(int)
+    train = features(m.train_pixels[some], m.train_codes[some])
+    test = features(m.test_pixels, m.test_codes)
+    return linear_probe(train, m.train_labels[some], test, m.test_labels)
+
+
+def probes(material: Material, count: int) -> dict[str, Any]:
+    """What else than the hidden numbers a linear classifier could be given."""
+    given: dict[str, Features] = {
+        "raw pixels": lambda pixels, _: pixels.reshape(len(pixels), -1) / np.float32(255),
+        "autoencoder codes": lambda _, codes: codes.reshape(len(codes), -1),
+        "hidden numbers times P(on)": lambda _, codes: hidden_of(material.model, codes, gated=True)[1],
+    }
+    return {name: probe(material, features, count) for name, features in given.items()}

@@ -12,9 +12,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 class Teller:
     """Parts are started with `part`; inside one, `told(done, total)` moves its bar."""
 
-    def __init__(self, parts: int, quiet: bool = False) -> None:
+    def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
-        self.parts = parts
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -30,9 +29,8 @@ class Teller:
         self.bar.update(self.task, completed=done, total=total)
 
     @contextmanager
-    def part(self, number: int, name: str) -> Iterator[None]:
+    def part(self, label: str) -> Iterator[None]:
         """One part of the evaluation, with its time."""
-        label = f"{number}/{self.parts} {name}"
         self.bar.reset(self.task, description=label, total=None, visible=True)
         if self.bar.disable:
             self.console.print(label, markup=False)

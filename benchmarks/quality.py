@@ -38,7 +38,7 @@ def rounded(codes: np.ndarray, kind: str) -> np.ndarray:
 
 
 def scores(model: CapsulePoE) -> dict[str, float]:
-    found = quick_scores(model, model.config.data.data)
+    found = quick_scores(model)
     return {name: float(found[name]) for name in KEPT}
 
 

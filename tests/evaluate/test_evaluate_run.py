@@ -12,13 +12,15 @@ from short import shortened
 import capspoe as package
 from capspoe import CapsulePoE, checkpoint
 from capspoe.cli import main
+from capspoe.config import preset
 from capspoe.errors import DataError, RunError
-from capspoe.evaluate import ablation, baselines, material, quick_scores
+from capspoe.evaluate import ablation, baselines, material, quick_scores, scoring
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant
 from capspoe.evaluate.cache import Cache
 from capspoe.evaluate.features import Labelled, feature_net, see
 from capspoe.evaluate.material import Material, codes_of, hidden_of
 from capspoe.evaluate.run import evaluate
+from capspoe.evaluate.scoring import yardstick_for
 from capspoe.evaluate.table import lines
 from runs import QUICK, files_of
 from together import peers, torchrun
@@ -102,6 +104,7 @@ def without_seconds(value):
 SHARED = """
 from capspoe.evaluate.cache import Cache
 from capspoe.evaluate.run import evaluate
+from capspoe.evaluate.scoring import yardstick_for
 put = Cache.put
 Cache.put = lambda cache, name, value: (print(name), put(cache, name, value))
 evaluate({folder!r}, samples=60, quiet=True)
@@ -299,19 +302,26 @@ def test_of_large_data_an_even_choice_is_held(run, monkeypatch):
     assert len(some.test_pixels) == len(some.test_labels) == len(some.test_codes) == 100
 
 
-def test_quick_scores(run):
-    scores = quick_scores(CapsulePoE.load(run), "digits", samples=60)
-    wanted = {
-        "fid",
-        "precision",
-        "recall",
-        "fid_standard",
-        "fid_gibbs100",
-        "purity",
-        "alive",
-        "fid_reconstruction",
-    }
-    assert wanted <= set(scores)
+def test_quick_scores_are_those_of_the_table(run, full):
+    scores = quick_scores(CapsulePoE.load(run), samples=60)
+    rows = {row["name"]: row for row in full["rows"]}
+    for name in ("fid", "precision", "recall", "alive"):
+        assert scores[name] == rows["capspoe"][name]
+    assert scores["purity"] == pytest.approx(rows["capspoe"]["purity"], abs=0.02)  # codes of 32 bits, not 16
+    assert scores["fid_standard"] == rows["capspoe, the paper's sampling"]["fid"]
+    assert scores["fid_reconstruction"] == rows["floor: capsule reconstructions"]["fid"]
+    assert scores["fid_gibbs100"] > 0
+
+
+def test_a_yardstick_has_the_images_that_the_network_was_given(monkeypatch, cache):
+    """Resized and then cut, or only one of both: equal shapes are not equal images."""
+    monkeypatch.setattr(scoring, "Yardstick", lambda name, train, test, told: (name, test.pixels))
+    for prepared in ({"size": 20, "crop": 12}, {"size": 12}, {"crop": 12}):
+        config = preset("small", "digits").replace(channels=8, layers="2x3", **prepared)
+        name, pixels = yardstick_for(CapsulePoE(config, (12, 12, 1)))
+        assert name == "digits"
+        np.testing.assert_array_equal(pixels, package.data.load("digits", "test", **prepared).pixels)
+    scoring._YARDSTICKS.clear()
 
 
 def test_an_rbms_samples_follow_its_distribution():

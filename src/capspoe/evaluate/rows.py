@@ -26,7 +26,7 @@ class Rows:
 
     @property
     def yardstick(self) -> Yardstick:
-        return yardstick_for(self.model, self.model.config.data.data, self.material.told)
+        return yardstick_for(self.model, told=self.material.told)
 
     def row(self, name: str, make: Callable[[], Made], probed: bool = True) -> Row:
         """A model's samples, groups and features, scored; what it has not is None."""

@@ -51,9 +51,11 @@ def labelled(model: CapsulePoE, split: str, data: str | None = None) -> Labelled
 
 
 def quick_scores(
-    model: CapsulePoE, name: str = "mnist", samples: int = 2000, seed: int = 0
+    model: CapsulePoE, name: str | None = None, samples: int = 2000, seed: int = 0
 ) -> dict[str, Any]:
     """The scores to look at while a model is being improved, in seconds: for experiments, not for reports.
+
+    They are taken on the model's own data, or on the data set `name`:
 
     fid, precision, recall   of the default sampling, and fid_standard and fid_gibbs100 of the others
     purity, nmi, alive       of the winning capsule on the test images
@@ -75,15 +77,19 @@ def quick_scores(
     return scores
 
 
-_YARDSTICKS: dict[tuple[str, tuple[int, int, int]], Yardstick] = {}
+_YARDSTICKS: dict[tuple[object, ...], Yardstick] = {}
 
 
-def yardstick_for(model: CapsulePoE, name: str, told: Told | None = None) -> Yardstick:
-    """One yardstick for a data set and image shape, however many models are compared."""
-    key = (name, model.image)
+def yardstick_for(model: CapsulePoE, name: str | None = None, told: Told | None = None) -> Yardstick:
+    """One yardstick for a data set as models take it, by default their own, however many are compared."""
+    c = model.config.data
+    other = None if name == c.data else name  # its own images are prepared as they were for training
+    key = (other or c.data, other is None and c.size, c.crop, c.skip_bad, model.image)
     if key not in _YARDSTICKS:
-        train, test = labelled(model, "train", name), labelled(model, "test", name)
+        train, test = labelled(model, "train", other), labelled(model, "test", other)
         if train is None or test is None:
-            raise InputError(f"{name} has no labels, and without them there is no feature net to compare in")
-        _YARDSTICKS[key] = Yardstick(name, train, test, told)
+            raise InputError(
+                f"{key[0]} has no labels, and without them there is no feature net to compare in"
+            )
+        _YARDSTICKS[key] = Yardstick(other or c.data, train, test, told)
     return _YARDSTICKS[key]

@@ -197,23 +197,44 @@ def test_without_labels_it_says_so(tmp_path, cache):
     assert done.stdout.splitlines()[-1] == str(tmp_path / "run" / "evaluation.json")
 
 
-def test_too_few_images_are_refused(tmp_path, cache):
-    pixels, labels = package.data.load("digits", "train")
+def material_of(path, labels, **changes):
+    """Of digits with these labels, as an untrained network has it."""
+    pixels, _ = package.data.load("digits", "train")
+    np.savez(path, images=pixels[: len(labels)], labels=labels)
+    config = preset("small", str(path)).replace(size=12, channels=8, layers="4x6", **changes)
+    return Material(CapsulePoE(config, (12, 12, 1)), 10, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "limit", "message"),
+    [
+        (np.arange(30) % 10, None, r"1 test images are too few .* 10 or more"),
+        (np.arange(200) % 10, 15, "15 training .* 20 or more"),
+        (np.arange(200) * 100_000, None, r"labels up to 19\d00000: .* below 10000"),
+    ],
+)
+def test_images_that_cannot_be_scored_are_refused(tmp_path, labels, limit, message):
+    with pytest.raises(DataError, match=message):
+        material_of(tmp_path / "mine.npz", labels, limit=limit).check_enough()
+
+
+def test_too_few_images_leave_nothing_behind(tmp_path, cache):
+    pixels, _ = package.data.load("digits", "train")
+    np.save(tmp_path / "mine.npy", pixels[:30])
     few = SMALL | {"autoencoder_epochs": 1, "epochs": 1}
-    refused = ((30, 30, r"1 test images are too few .* 10 or more"), (200, 15, "15 training .* 20 or more"))
-    for count, limit, message in refused:
-        np.savez(tmp_path / "mine.npz", images=pixels[:count], labels=labels[:count])
-        folder = tmp_path / str(count)
-        package.train(tmp_path / "mine.npz", folder, quiet=True, **(few | {"limit": limit}))
-        with pytest.raises(DataError, match=message):
-            evaluate(folder, quick=True, quiet=True)
-        assert not (folder / "evaluation.json").exists()
+    package.train(tmp_path / "mine.npy", tmp_path / "run", quiet=True, **few)
+    with pytest.raises(DataError, match="1 test images are too few"):
+        evaluate(tmp_path / "run", quick=True, quiet=True)
+    assert not (tmp_path / "run" / "evaluation.json").exists()
 
 
 def test_one_class_is_as_good_as_none(tmp_path, cache):
-    pixels, _ = package.data.load("digits", "train")
-    np.savez(tmp_path / "mine.npz", images=pixels[:300], labels=np.zeros(300, np.int64))
-    package.train(tmp_path / "mine.npz", tmp_path / "run", quiet=True, **(SMALL | {"epochs": 1}))
+    path = tmp_path / "mine.npz"
+    assert not material_of(path, np.zeros(300, np.int64)).labelled
+    assert material_of(path, np.arange(300) // 150).labelled
+    assert not material_of(path, np.arange(300) // 150, limit=100).labelled  # the first ones are of one class
+    few = SMALL | {"epochs": 1, "limit": 100}
+    package.train(path, tmp_path / "run", quiet=True, **few)
     assert evaluate(tmp_path / "run", quick=True, samples=40, quiet=True)["rows"] == []
 
 

@@ -38,3 +38,13 @@ def test_it_is_linear():
     """An exclusive or needs more than a line."""
     x = np.random.default_rng(3).choice([-1.0, 1.0], (1200, 2))
     assert linear_probe(*split(x, (x[:, 0] * x[:, 1] > 0).astype(int))) < 0.6
+
+
+def test_a_class_that_is_rare_or_alone():
+    """All of one class, and all but one of them, which is among those held out."""
+    features = np.random.default_rng(4).standard_normal((40, 3))
+    one, other = np.zeros(40, int), np.arange(40) % 4 // 3
+    assert linear_probe(features, one, features, other) == 0.75
+    rare = one.copy()
+    rare[9] = 1
+    assert linear_probe(features, rare, features, one) >= 0.9

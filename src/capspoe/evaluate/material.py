@@ -11,11 +11,15 @@ from numpy.typing import DTypeLike
 from capspoe.codes import code_batch
 from capspoe.data import Images, Source
 from capspoe.encoding import open_for
+from capspoe.errors import DataError
 from capspoe.evaluate.features import MOST_IMAGES, Told
 from capspoe.model import CapsulePoE
 from capspoe.stages import decoders
 
 CHUNK = 512
+LEAST_TRAINING = 20  # images, below which scores say nothing
+LEAST_TEST = 10  # images: twice the neighbours that precision and recall look at
+MOST_CLASSES = 10_000  # every class up to the highest label takes memory, whether it has images or not
 
 Features = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of (pixels, codes), (n, d)
 
@@ -36,21 +40,45 @@ class Material:
         self.model, self.samples, self.seed, self.told = model, samples, seed, told
 
     @cached_property
-    def train(self) -> Images:
+    def train_source(self) -> Source:
         """The images that the run was trained on."""
-        source = open_for(self.model, None, "train")
-        limit = self.model.config.data.limit
-        return in_memory(source if limit is None else source.first(limit))
+        source, limit = open_for(self.model, None, "train"), self.model.config.data.limit
+        return source if limit is None else source.first(limit)
 
     @cached_property
-    def test(self) -> Images:
-        return in_memory(open_for(self.model, None, "test"))
+    def test_source(self) -> Source:
+        return open_for(self.model, None, "test")
 
     @cached_property
     def labelled(self) -> bool:
         """Whether there are classes to tell apart."""
-        labels = [open_for(self.model, None, split).labels for split in ("train", "test")]
+        labels = (self.train_source.labels, self.test_source.labels)
         return all(some is not None and len(np.unique(some)) > 1 for some in labels)
+
+    def check_enough(self) -> None:
+        """Refuse data of which the scores would say nothing, or not exist."""
+        J = self.model.top.upper[0]
+        for kind, source, least in (
+            ("training", self.train_source, max(LEAST_TRAINING, J)),
+            ("test", self.test_source, LEAST_TEST),
+        ):
+            if len(source) < least:
+                raise DataError(
+                    f"{len(source)} {kind} images are too few to score {J} capsules by; it takes {least} or more"
+                )
+            if source.labels is not None and source.labels.max() >= MOST_CLASSES:
+                raise DataError(
+                    f"labels up to {source.labels.max()}: an evaluation takes those below {MOST_CLASSES}; "
+                    "number the classes 0, 1, 2, ..."
+                )
+
+    @cached_property
+    def train(self) -> Images:
+        return in_memory(self.train_source)
+
+    @cached_property
+    def test(self) -> Images:
+        return in_memory(self.test_source)
 
     @property
     def train_pixels(self) -> np.ndarray:

@@ -34,8 +34,12 @@ def linear_probe(
             warnings.simplefilter("ignore", ConvergenceWarning)  # the last steps do not change the accuracy
             return LogisticRegression(C=strength, max_iter=ITERATIONS).fit(x[rows], train_labels[rows])
 
-    by_strength = {c: fit(c, rest).score(x[held], train_labels[held]) for c in STRENGTHS}
-    best = max(by_strength, key=lambda c: by_strength[c])
+    if len(np.unique(train_labels)) == 1:  # then there is nothing to fit
+        return float((test_labels == train_labels[0]).mean())
+    best = STRENGTHS[0]
+    if len(np.unique(train_labels[rest])) > 1:
+        by_strength = {c: fit(c, rest).score(x[held], train_labels[held]) for c in STRENGTHS}
+        best = max(by_strength, key=lambda c: by_strength[c])
     return float(fit(best, np.arange(len(x))).score(y, test_labels))
 
 

@@ -8,16 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from capspoe import checkpoint, distributed, hub
-from capspoe.encoding import open_for
-from capspoe.errors import DataError, RunError
+from capspoe.errors import RunError
 from capspoe.evaluate.cache import Cache, fingerprint
 from capspoe.evaluate.parts import Evaluation
 from capspoe.evaluate.settings import Settings, settings_for
 from capspoe.evaluate.table import print_table
 from capspoe.model import CapsulePoE
-
-LEAST_TRAINING = 20  # images, below which scores say nothing
-LEAST_TEST = 10  # images: twice the neighbours that precision and recall look at
 
 
 def evaluate(
@@ -41,9 +37,8 @@ def evaluate(
         result: dict[str, Any] | None = distributed.of_first(lambda: cache.get(whole))
         if result is None:
             with distributed.together():
-                model = CapsulePoE.load(folder)
-                check_enough(model)
-                evaluation = Evaluation(model, settings, cache, quiet)
+                evaluation = Evaluation(CapsulePoE.load(folder), settings, cache, quiet)
+                evaluation.material.check_enough()
             result = evaluation.everything()
             with distributed.together():
                 if distributed.first():
@@ -66,18 +61,6 @@ def opened_cache(folder: Path, settings: Settings) -> Cache:
         )
     parts_alike = dataclasses.asdict(dataclasses.replace(settings, ablate=False))
     return Cache(folder / "evaluation-cache", fingerprint(saved.weights, parts_alike))
-
-
-def check_enough(model: CapsulePoE) -> None:
-    """Refuse data of which the scores would say nothing, or not exist."""
-    limit, J = model.config.data.limit, model.top.upper[0]
-    train, test = (len(open_for(model, None, split)) for split in ("train", "test"))
-    train = train if limit is None else min(train, limit)
-    for kind, count, least in (("training", train, max(LEAST_TRAINING, J)), ("test", test, LEAST_TEST)):
-        if count < least:
-            raise DataError(
-                f"{count} {kind} images are too few to score {J} capsules by; it takes {least} or more"
-            )
 
 
 def command(run: Path, quick: bool, samples: int | None, seed: int, ablate: bool) -> None:

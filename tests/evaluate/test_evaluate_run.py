@@ -345,6 +345,24 @@ def test_a_yardstick_has_the_images_that_the_network_was_given(monkeypatch, cach
     scoring._YARDSTICKS.clear()
 
 
+@pytest.mark.parametrize("make", [baselines.kmeans_pca, baselines.mixture, baselines.pixel_rbm])
+@pytest.mark.parametrize("seed", [-1, 2**40])
+def test_baselines_take_any_seed(run, cache, make, seed):
+    assert np.isfinite(make(Material(CapsulePoE.load(run), 5, seed)).images).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kinds", [4, 3, 1])
+def test_kmeans_of_clusters_without_directions(tmp_path, kinds):
+    """Of one code, of equal ones, and of none where there are more clusters than kinds of codes."""
+    material = material_of(tmp_path / "mine.npz", np.zeros(30, np.int64), limit=20)
+    material.train_codes = material.train_codes[np.arange(4 if kinds == 4 else 20) % kinds]
+    made = baselines.kmeans_pca(material)
+    assert made.features is None
+    drawn = {image.tobytes() for image in made.images}
+    assert drawn <= {image.tobytes() for image in material.paint(material.flat_codes(20))}
+
+
 def test_an_rbms_samples_follow_its_distribution():
     """Without weights the visible units are independent coins with the biases' probabilities."""
     layer = package.CapsuleLayer.rbm(5, 3, initial_std=0.0)

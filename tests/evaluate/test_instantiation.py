@@ -78,3 +78,4 @@ def test_a_traversal_moves_one_dimension(basis):
     middle, end = model.decode(hidden)
     np.testing.assert_allclose(images[2, 0, 4], middle, atol=1e-5)
     np.testing.assert_allclose(images[3, 0, 8], end, atol=1e-5)
+    assert np.isfinite(traversals(model, 1, basis, bases=2, seed=-1)).all()

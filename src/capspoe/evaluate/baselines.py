@@ -93,28 +93,27 @@ def kmeans_pca(material: Material) -> Made:
     J, N = material.model.top.upper
     codes = material.flat_codes(CLUSTERED)
     clusters = KMeans(J, n_init=3, random_state=0).fit(codes)
-    rng = np.random.default_rng(material.seed)
+    rng = np.random.default_rng(material.seed % 2**64)
     share = np.bincount(clusters.labels_, minlength=J) / len(codes)
     chosen = rng.choice(J, material.samples, p=share)
     drawn = np.empty((material.samples, codes.shape[1]), np.float32)
     directions = []
     for j in range(J):
-        own = codes[clusters.labels_ == j]
-        size = min(N, max(1, len(own) - 1), codes.shape[1])
-        if len(own) == 1:  # a cluster of one code has no directions
-            drawn[chosen == j] = own
+        own, rows = codes[clusters.labels_ == j], chosen == j
+        if (own == own[:1]).all():  # one code, equal ones or none have no directions
+            drawn[rows] = own[:1]
             continue
+        size = min(N, len(own) - 1, codes.shape[1])
         pca = PCA(size, random_state=0).fit(own)
-        rows = chosen == j
         spread = rng.standard_normal((int(rows.sum()), size)) * np.sqrt(pca.explained_variance_)
         drawn[rows] = pca.mean_ + spread @ pca.components_
         directions.append(pca)
-    return Made(
-        material.paint(drawn),
-        J,
-        clusters.predict(flat(material.test_codes)),
-        lambda _, codes: np.concatenate([pca.transform(flat(codes)) for pca in directions], 1),
-    )
+
+    def features(_: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        return np.concatenate([pca.transform(flat(codes)) for pca in directions], 1)
+
+    winner = clusters.predict(flat(material.test_codes))
+    return Made(material.paint(drawn), J, winner, features if directions else None)
 
 
 def mixture(material: Material) -> Made:
@@ -127,9 +126,9 @@ def mixture(material: Material) -> Made:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(pca.transform(codes.astype(np.float64)))
-    model.random_state = material.seed
+    model.random_state = material.seed % 2**32
     drawn, _ = model.sample(material.samples)
-    drawn = np.random.default_rng(material.seed).permutation(drawn)
+    drawn = np.random.default_rng(material.seed % 2**64).permutation(drawn)
     return Made(
         material.paint(pca.inverse_transform(drawn)),
         J,
@@ -228,9 +227,9 @@ def pixel_rbm(material: Material) -> Made:
             done += 1
             if material.told:
                 material.told(done, steps)
-    rng = np.random.default_rng(material.seed)
+    rng = np.random.default_rng(material.seed % 2**64)
     v = rng.random((material.samples, math.prod(material.model.image))) < 0.5
-    machine.random_state_ = np.random.RandomState(material.seed)
+    machine.random_state_ = np.random.RandomState(material.seed % 2**32)
     for _ in range(RBM_STEPS):
         v = machine.gibbs(v)
     h = rng.random((len(v), J * N)) < machine.transform(v.astype(np.float32))

@@ -26,7 +26,7 @@ def traversals(
     its single neurons, each by its standard deviation. The starts are the capsule's mean and draws about it.
     """
     J, N = model.top.upper
-    rng = np.random.default_rng([seed, capsule])
+    rng = np.random.default_rng([seed % 2**64, capsule])
     start_SN = np.concatenate([np.zeros((1, N)), 0.7 * rng.standard_normal((bases - 1, N))])
     centre, axes = (t[capsule].cpu().double().numpy() for t in (model.prior.centre, model.prior.axes))
     deviation_N = np.sqrt((axes**2).sum(1))

@@ -305,6 +305,18 @@ def test_a_lazy_source_fails_only_on_the_batch_with_the_bad_image(tmp_path):
         source.batch([0, 1])
 
 
+def test_a_choice_of_images_says_which_of_its_own_are_bad(folder):
+    (folder / "04.png").write_bytes(b"")
+    (folder / "12.png").write_bytes(b"")
+    some = open_source(folder, "all").some(12)  # every other one
+    images, failures = some.readable_images()
+    assert [(f.position, f.name) for f in failures] == [(2, "04.png"), (6, "12.png")]
+    assert images.pixels[:, 0, 0, 0].tolist() == [20 * k for k in range(12) if k not in (2, 6)]
+    with pytest.warns(UserWarning, match="skipped: 2 of 23"):
+        rest = open_source(folder, "all", skip_bad=True)
+    assert rest.first(3).skipped == rest.skipped != ()
+
+
 def test_only_bad_images_is_an_error_even_when_skipping(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     for call in (load, open_source):

@@ -193,13 +193,16 @@ class Selection(Source):
     def __init__(self, source: Source, rows: NDArray[np.int64]) -> None:
         self._source, self._rows = source, rows
         self.shape, self.classes, self.decodes = source.shape, source.classes, source.decodes
+        self.skipped = source.skipped
         self.labels = None if source.labels is None else source.labels[rows]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], list[Failure]]:
-        return self._source.read(self._rows[indices])
+        pixels, failures = self._source.read(self._rows[indices])
+        place = dict(zip(self._rows[indices].tolist(), indices.tolist(), strict=True))
+        return pixels, [failure._replace(position=place[failure.position]) for failure in failures]
 
 
 def describe(failures: Sequence[Failure], count: int) -> str:

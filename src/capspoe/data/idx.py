@@ -10,32 +10,23 @@ from numpy.typing import NDArray
 from capspoe.errors import DataError
 
 UNSIGNED_BYTE = 0x08
+MOST_AXES = 32  # that every NumPy has
 
 
 def open_idx(path: Path) -> NDArray[np.uint8]:
     """The array in an idx file, mapped into memory rather than read."""
     try:
         with path.open("rb") as file:
-            shape = _shape(file.read(4 + 4 * 255), os.fstat(file.fileno()).st_size, str(path))
+            shape = _shape(file.read(_header_bytes(MOST_AXES)), os.fstat(file.fileno()).st_size, str(path))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     return np.memmap(path, np.uint8, mode="r", offset=_header_bytes(len(shape)), shape=shape)
 
 
-def decode_idx(data: bytes, what: str = "idx data") -> NDArray[np.uint8]:
-    """The array in the bytes of an idx file; `what` names it in errors."""
-    shape = _shape(data, len(data), what)
-    return np.frombuffer(data, np.uint8, offset=_header_bytes(len(shape))).reshape(shape)
-
-
 def encode_idx(values: NDArray[np.uint8]) -> bytes:
     """The bytes of the idx file that holds an array."""
-    return _header(values.shape) + np.ascontiguousarray(values, np.uint8).tobytes()
-
-
-def _header(shape: tuple[int, ...]) -> bytes:
-    sizes = np.array(shape, ">u4").tobytes()
-    return bytes([0, 0, UNSIGNED_BYTE, len(shape)]) + sizes
+    header = bytes([0, 0, UNSIGNED_BYTE, values.ndim]) + np.array(values.shape, ">u4").tobytes()
+    return header + np.ascontiguousarray(values, np.uint8).tobytes()
 
 
 def _header_bytes(rank: int) -> int:
@@ -49,7 +40,9 @@ def _shape(head: bytes, size: int, what: str) -> tuple[int, ...]:
     kind, rank = head[2], head[3]
     if kind != UNSIGNED_BYTE:
         raise DataError(f"{what}: an idx file of type 0x{kind:02x}; only unsigned bytes (0x08) are read")
-    if rank == 0 or size < _header_bytes(rank):
+    if not 1 <= rank <= MOST_AXES:
+        raise DataError(f"{what}: an idx file of {rank} axes; 1 to {MOST_AXES} are read")
+    if size < _header_bytes(rank):
         raise DataError(f"{what}: the idx header is cut short")
     shape = tuple(int(n) for n in np.frombuffer(head, ">u4", count=rank, offset=4))
     promised, there = prod(shape), size - _header_bytes(rank)

@@ -106,13 +106,11 @@ def test_a_source_that_fails_leaves_nothing_and_the_next_is_tried(toy, serve, an
 
 
 def test_a_source_that_hangs_is_given_up(toy, serve, monkeypatch):
-    monkeypatch.setattr(sources, "TIMEOUT", 0.2)
-    toy(serve(WEB, delay=1.5), serve(WEB))
+    monkeypatch.setattr(sources, "TIMEOUT", 1)
+    toy(serve(WEB, delay=30), serve(WEB))
     lines = []
-    start = time.monotonic()
     fetch("toy", report=lines.append)
-    assert time.monotonic() - start < 1.4
-    assert any("timed out" in line for line in lines)
+    assert any("no luck with site 0" in line and "timed out" in line for line in lines)
 
 
 def test_when_every_source_fails_the_error_says_why_and_what_to_do(toy, serve):

@@ -25,7 +25,6 @@ FEATURES = 128
 VERSION = 1  # raised when the net or its training changes, so that an old one is not taken for a new one
 EPOCHS, BATCH, RATE = 3, 128, 4e-3
 LEAST_STEPS = 1500  # a small data set is gone through more often
-MOST_IMAGES = 60_000  # trained on no more, so that a large data set takes minutes too
 CHUNK = 500
 
 Told = Callable[[int, int], None]  # told (steps done, of how many)
@@ -132,17 +131,11 @@ def feature_net(
 
     Of several processes that need it one trains, and the others wait.
     """
-    some = np.linspace(0, len(train.pixels) - 1, min(len(train.pixels), MOST_IMAGES)).astype(int)
-    train = Labelled(train.pixels[some], train.labels[some])
     classes = int(max(train.labels.max(), test.labels.max())) + 1
-    seen = hashlib.sha256(np.ascontiguousarray(train.pixels).tobytes())
-    for part in (train.labels, test.pixels, test.labels):
-        seen.update(np.ascontiguousarray(part).tobytes())
     settings = {"version": VERSION, "seed": seed, "epochs": EPOCHS, "rate": RATE, "batch": BATCH}
-    seen.update(json.dumps([settings, list(train.pixels.shape)]).encode())
     plain = re.sub(r"[^\w-]+", "-", Path(name).name) or "images"
     folder = (home or cache_dir()) / "features"
-    weights_file = folder / f"{plain}-{seen.hexdigest()[:16]}.safetensors"
+    weights_file = folder / f"{plain}-{fingerprint(train, test, settings)}.safetensors"
     info_file = weights_file.with_suffix(".json")
     stored = read(weights_file, info_file, train, classes)
     if stored:
@@ -169,6 +162,15 @@ def feature_net(
             write_atomically(weights_file, data)
             write_atomically(info_file, (json.dumps(info, indent=2) + "\n").encode())
     return Trained(net, info)
+
+
+def fingerprint(train: Labelled, test: Labelled, settings: dict[str, Any]) -> str:
+    """A hash of the images, their labels and the settings: of all that a net and its accuracy depend on."""
+    seen = hashlib.sha256()
+    for part in (*train, *test):
+        seen.update(np.ascontiguousarray(part).tobytes())
+    seen.update(json.dumps([settings, list(train.pixels.shape)]).encode())
+    return seen.hexdigest()[:16]
 
 
 def read(weights_file: Path, info_file: Path, train: Labelled, classes: int) -> Trained | None:

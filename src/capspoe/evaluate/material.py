@@ -12,11 +12,12 @@ from capspoe.codes import code_batch
 from capspoe.data import Images, Source
 from capspoe.encoding import open_for
 from capspoe.errors import DataError
-from capspoe.evaluate.features import MOST_IMAGES, Told
+from capspoe.evaluate.features import Told
 from capspoe.model import CapsulePoE
 from capspoe.stages import decoders
 
 CHUNK = 512
+MOST_IMAGES = 60_000  # of each part, so that a large data set takes neither hours nor all the memory
 LEAST_TRAINING = 20  # images, below which scores say nothing
 LEAST_TEST = 10  # images: twice the neighbours that precision and recall look at
 MOST_CLASSES = 10_000  # every class up to the highest label takes memory, whether it has images or not
@@ -115,7 +116,7 @@ class Material:
 
 
 def in_memory(source: Source) -> Images:
-    """The images of a source, at most MOST_IMAGES of them, so that memory does not grow with the data set."""
+    """The images of a source, or an even choice of MOST_IMAGES of them."""
     return source.some(MOST_IMAGES).images(decoders(source))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capspoe.data.decode import BadImage, Probe, decode, probe
-from capspoe.data.images import hash_names, split_rows
+from capspoe.data.images import even_choice, hash_names, split_rows
 from capspoe.data.listing import Listing, list_images
 from capspoe.data.prepare import Prepare
 from capspoe.data.source import Failure, Source
@@ -113,7 +113,7 @@ def _decided(root: Path, listing: Listing, used: NDArray[np.int64], prepare: Pre
     """
     if prepare.size and prepare.colour:
         return prepare
-    spread = used[np.linspace(0, len(used) - 1, min(PROBES, len(used))).astype(np.int64)]
+    spread = used[even_choice(len(used), PROBES)]
     probes = [found for row in spread if (found := _probe(root / os.fsdecode(listing[row])))]
     sizes = {found.size for found in probes}
     common = len(sizes) == 1 and max(next(iter(sizes))) <= LARGEST_KEPT

@@ -1,4 +1,4 @@
-"""The result of `load`, and the split that images without one of their own are given."""
+"""The result of `load`, and which images are taken: the split of those without one of their own, an even choice."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -40,6 +40,11 @@ def split_rows(hashes: NDArray[np.uint64], split: str, what: str) -> NDArray[np.
         raise DataError(f"{what}: one image cannot be split; use the split 'all'")
     chosen = {"train": ~test, "test": test, "all": np.ones_like(test)}[split]
     return np.flatnonzero(chosen).astype(np.int64)
+
+
+def even_choice(there: int, count: int) -> NDArray[np.int64]:
+    """Positions of `count` of the things that are there, spread over all of them, or of all if they are fewer."""
+    return np.linspace(0, there - 1, min(there, count)).astype(np.int64)
 
 
 def hash_names(names: Iterable[bytes]) -> NDArray[np.uint64]:

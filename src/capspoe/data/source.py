@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capspoe.data.images import Images
+from capspoe.data.images import Images, even_choice
 from capspoe.data.prepare import Prepare
 from capspoe.data.values import as_bytes
 from capspoe.data.workers import map_in_order
@@ -76,9 +76,7 @@ class Source(ABC):
 
     def some(self, count: int) -> "Source":
         """An even choice of `count` images, or all if there are not as many."""
-        if count >= len(self):
-            return self
-        return Selection(self, np.linspace(0, len(self) - 1, count).astype(np.int64))
+        return self if count >= len(self) else Selection(self, even_choice(len(self), count))
 
     def images(self, workers: int = 0) -> Images:
         """Everything, decoded into memory."""

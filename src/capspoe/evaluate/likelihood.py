@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from capspoe.capsules import CapsuleLayer
 from capspoe.codes import code_batch
+from capspoe.data.images import even_choice
 from capspoe.model import CapsulePoE
 
 
@@ -165,7 +166,7 @@ def mean_routing(model: CapsulePoE, codes: np.ndarray, count: int = 2000) -> Ten
     """The routing weights to freeze: their mean over training images; None for uniform ones."""
     if model.top.iterations == 1:
         return None
-    index = np.linspace(0, len(codes) - 1, min(count, len(codes))).astype(int)
+    index = even_choice(len(codes), count)
     total = torch.zeros(1, model.top.upper[0], model.top.lower[0], dtype=torch.float64)
     for part in np.array_split(index, max(1, len(index) // 256)):
         x = model.lift(code_batch(codes, part, model.device))
@@ -181,7 +182,7 @@ def likelihood(
     rng = torch.Generator().manual_seed(seed)
 
     def drawn(codes: np.ndarray, count: int) -> Tensor:
-        index = np.linspace(0, len(codes) - 1, min(count, len(codes))).astype(int)
+        index = even_choice(len(codes), count)
         x = model.lift(code_batch(codes, index, model.device)).flatten(1).cpu().double()
         return (torch.rand(x.shape, generator=rng, dtype=x.dtype) < x).double()
 

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 
 from capspoe.codes import code_batch
 from capspoe.data import Images, Source
+from capspoe.data.images import even_choice
 from capspoe.encoding import open_for
 from capspoe.errors import DataError
 from capspoe.evaluate.features import Told
@@ -107,8 +108,7 @@ class Material:
 
     def flat_codes(self, count: int) -> np.ndarray:
         """An even choice of the training codes, (count, I M) float32."""
-        index = np.linspace(0, len(self.train_codes) - 1, min(count, len(self.train_codes))).astype(int)
-        return flat(self.train_codes[index])
+        return flat(self.train_codes[even_choice(len(self.train_codes), count)])
 
     def paint(self, codes: np.ndarray) -> np.ndarray:
         """Images of codes (n, I M), which are cut to [0, 1] as the decoder expects them."""

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
+from capspoe.data.images import even_choice
 from capspoe.evaluate.material import Features, Material, hidden_of
 
 STRENGTHS = (0.01, 1.0)  # of sklearn's C, between which a held-out tenth decides
@@ -26,7 +27,7 @@ def linear_probe(
     mean = x.mean(0)
     scale = max(float((x - mean).std()), 1e-12)
     x, y = (x - mean) / scale, (y - mean) / scale
-    tried = np.linspace(0, len(x) - 1, min(len(x), TRIED_ON)).astype(int)
+    tried = even_choice(len(x), TRIED_ON)
     held, rest = tried[9::10], np.delete(tried, slice(9, None, 10))
 
     def fit(strength: float, rows: np.ndarray) -> LogisticRegression:
@@ -48,8 +49,7 @@ def probe(material: Material, features: Features, count: int) -> float | None:
     m = material
     if m.train_labels is None or m.test_labels is None:
         return None
-    n = len(m.train_pixels)
-    some = np.linspace(0, n - 1, min(n, count)).astype(int)
+    some = even_choice(len(m.train_pixels), count)
     train = features(m.train_pixels[some], m.train_codes[some])
     test = features(m.test_pixels, m.test_codes)
     return linear_probe(train, m.train_labels[some], test, m.test_labels)

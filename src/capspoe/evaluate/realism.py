@@ -79,9 +79,8 @@ def radii(x: Features, k: int) -> Float[np.ndarray, " n"]:
     found = []
     for start in range(0, len(x), CHUNK):
         rows = distances(x[start : start + CHUNK], x)
-        rows[
-            np.arange(len(rows)), start + np.arange(len(rows))
-        ] = -1  # itself comes first, whatever the rounding
+        own = np.arange(len(rows))
+        rows[own, start + own] = -1  # itself comes first, whatever the rounding
         found.append(np.partition(rows, k, axis=1)[:, k])
     return np.concatenate(found)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from capspoe.data.images import even_choice
 from capspoe.encoding import open_for
 from capspoe.errors import InputError
 from capspoe.evaluate.features import Labelled, Seen, Told, Trained, feature_net, see
@@ -27,16 +28,12 @@ class Yardstick:
 
     def train_some(self, count: int) -> np.ndarray:
         """An even choice of the training images."""
-        index = np.linspace(0, len(self.train.pixels) - 1, min(count, len(self.train.pixels))).astype(int)
-        return self.train.pixels[index]
+        return self.train.pixels[even_choice(len(self.train.pixels), count)]
 
     def score(self, images: np.ndarray, neighbours: int = NEIGHBOURS) -> dict[str, float]:
         """FID against all test images; KID and the neighbour scores against as many as there are samples."""
         fake = self.see(images).features
-        some = np.linspace(0, len(self.real.features) - 1, min(len(fake), len(self.real.features))).astype(
-            int
-        )
-        real = self.real.features[some]
+        real = self.real.features[even_choice(len(self.real.features), len(fake))]
         return {
             "fid": fid(self.real.features, fake),
             "kid": kid(real, fake),

@@ -163,7 +163,8 @@ def print_plan(plan: tuple[Run, ...], where: Places = HERE) -> None:
         print(f"{run.name:<22}", f"{sum(s.minutes for s in steps):>4.0f} min" if steps else "there already")
         for step in steps:
             print("   ", step)
-    total = sum(step.minutes for _, steps in todo for step in steps)
+    each = {str(step): step.minutes for _, steps in todo for step in steps}  # two runs may share a step
+    total = sum(each.values())
     print(
         f"in all about {total / 60:.1f} hours on two free cores; Ctrl-C is safe, the same command carries on"
     )

@@ -29,7 +29,8 @@ def shown(value: float, digits: int) -> str:
 
 
 def table(evaluations: list[Evaluation], names: list[str]) -> str:
-    lines = ["| model | " + " | ".join(title for title, _ in COLUMNS.values()) + " |", "|---" * 7 + "|"]
+    titles = ["model", *(title for title, _ in COLUMNS.values())]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     for name in names:
         rows = [row for e in evaluations for row in e["rows"] if row["name"] == name]
         cells = []

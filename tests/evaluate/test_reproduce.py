@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,14 @@ def test_a_plan_is_carried_out_once(where, called, cache, capsys):
     # Other options than the evaluation has: only that is done again.
     assert not reproduce.evaluated(runs / "digits-0" / "evaluation.json", ("--quick", "--samples", "60"))
     assert not reproduce.evaluated(runs / "digits-0" / "evaluation.json", ("--samples", "40"))
+
+
+def test_the_plan_counts_what_two_runs_share_once(tmp_path, capsys):
+    run = reproduce.Run("a", ("mnist",), 60, TINY, 60)
+    reproduce.print_plan((run, replace(run, long=True)), reproduce.Places(tmp_path, tmp_path, tmp_path))
+    said = capsys.readouterr().out
+    assert said.count("capspoe train mnist") == 2
+    assert "in all about 3.5 hours" in said  # 60 + 60 + 90 minutes
 
 
 def test_the_page_says_what_is_there_and_what_is_missing(where, called, cache, capsys):

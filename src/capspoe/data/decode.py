@@ -17,22 +17,9 @@ from capspoe.errors import DataError
 
 EXTENSIONS = frozenset(
     [
-        *(
-            ".png",
-            ".jpg",
-            ".jpeg",
-            ".jpe",
-            ".jfif",
-            ".bmp",
-            ".dib",
-            ".gif",
-            ".tif",
-            ".tiff",
-            ".webp",
-            ".avif",
-        ),
-        *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".j2k", ".jpx", ".ico", ".pcx", ".sgi", ".dds"),
-        *(".qoi", ".psd"),
+        *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp"),
+        *(".avif", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".j2k", ".jpx", ".ico", ".pcx"),
+        *(".sgi", ".dds", ".qoi", ".psd"),
     ]
 )
 FORMATS = (  # without EPS and WMF on purpose: reading them starts another program

@@ -61,7 +61,7 @@ Client = Callable[[str, str, Path], Path]
 class Package:
     """A package in a registry; the client knows where that is, and none of the package's code runs."""
 
-    client: "Client"
+    client: Client
     package: str
     version: str
     unpack: Unpack

@@ -462,6 +462,26 @@ def test_a_metrics_line_cut_short_is_left_out_and_a_damaged_one_named(run, tmp_p
     assert curves.read_metrics(tmp_path / "nothing") == {}
 
 
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("autoencoder", {"loss": None}),
+        ("autoencoder", {"step": "soon"}),
+        ("capsules-0", {"use": 1}),
+        ("capsules-0", {"use": [1.0]}),
+        ("capsules-0", {"baseline": []}),
+        ("capsules-0", {"stage": "elsewhere"}),
+        ("capsules-0", {"stage": 3}),
+    ],
+)
+def test_a_metrics_line_without_its_numbers_is_named(run, tmp_path, stage, change):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    wrong = {**next(line for line in lines if line["stage"] == stage), **change}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*lines, wrong, lines[-1]]))
+    with pytest.raises(RunError, match=f"line {len(lines) + 1}$"):
+        curves.read_metrics(tmp_path)
+
+
 def test_a_stack_without_a_gate_below_has_no_temperature_there():
     line = {"step": 10, "reconstruction": 0.1, "baseline": 0.2, "confidence": 0.9, "temperature": 1.0}
     stages = {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from capspoe import CapsulePoE, train
+from capspoe.encoding import open_for
 from capspoe.errors import CapspoeError
 from runs import QUICK, capspoe
 
@@ -53,6 +54,17 @@ def test_the_whole_way(shape, image, tmp_path):
     on, hidden = own.encode(shown)
     assert (on.shape, hidden.shape) == ((4, 2), (4, 2, 3))
     assert own.decode(hidden, on).shape == own.reconstruct(shown).shape == (4, *image)
+
+
+def test_other_images_are_resized_before_they_are_cut_as_the_run_s_own_were(tmp_path):
+    pixels = images(30, 20, 20)
+    large = pixels.repeat(2, 1).repeat(2, 2)
+    np.save(tmp_path / "x.npy", pixels)
+    np.save(tmp_path / "large.npy", large)
+    model = train(tmp_path / "x.npy", tmp_path / "run", quiet=True, **FEW, size=16, crop=12)
+    own, other = (open_for(model, str(tmp_path / f"{name}.npy"), "all") for name in ("x", "large"))
+    assert own.shape == other.shape == (12, 12, 1)
+    assert np.abs(own.batch([3]).astype(int) - other.batch([3])).mean() < 4
 
 
 def test_a_crop_that_only_one_side_is_long_enough_for(tmp_path):

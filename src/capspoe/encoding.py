@@ -19,7 +19,7 @@ def open_for(model: CapsulePoE, images: str | None, split: str) -> data.Source:
     """
     c = model.config.data
     height, width, colours = model.image
-    size = c.size if images is None else None if c.crop else (height, width)
+    size = c.size if images is None or c.crop else (height, width)
     return data.open_source(
         images or c.data,
         split,

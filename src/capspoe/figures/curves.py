@@ -16,6 +16,10 @@ from capspoe.figures.svg import document, number, tag, text
 WIDTH, HEIGHT, _GAP = 560, 260, 24
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 58, 40
 _POINTS = 400  # of a line; more cannot be told apart
+_NUMBERS = {  # that a line of metrics.jsonl has, by the stage it is of
+    "autoencoder": ("step", "images_per_second", "loss"),
+    "capsules": ("step", "images_per_second", "reconstruction", "baseline", "confidence", "temperature"),
+}
 
 
 class Series(NamedTuple):
@@ -44,11 +48,24 @@ def read_metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
     for position, line in enumerate(lines):
         try:
             values = json.loads(line)
-            stages[values["stage"]].append(values)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            check_line(values)
+            earlier = stages[values["stage"]]
+            if earlier and len(values.get("use", ())) != len(earlier[0].get("use", ())):
+                raise ValueError("another number of capsules")
+            earlier.append(values)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if position < len(lines) - 1:
                 raise RunError(f"{folder / 'metrics.jsonl'} is damaged in line {position + 1}") from error
     return dict(stages)
+
+
+def check_line(values: dict[str, Any]) -> None:
+    """Refuse a line without the numbers that are drawn."""
+    kind = values["stage"].partition("-")[0]
+    for name in _NUMBERS[kind]:
+        float(values[name])
+    if kind == "capsules" and np.array(values["use"], dtype=float).ndim != 1:
+        raise ValueError("use is no list")
 
 
 def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:

@@ -12,6 +12,7 @@ from capspoe.model import CapsulePoE
 from capspoe.noise import Noise
 from capspoe.prior import CapsulePrior
 from capspoe.sampling import sample, sample_chunks, switched_on_states
+from capspoe.stages import CONTRASTS, contrast_for
 from capspoe.training import train
 from runs import QUICK, capspoe
 
@@ -81,9 +82,7 @@ def test_reconstruct_goes_through_the_winner_with_the_routing_of_the_way_up(mode
         on = model.top.on_given_visible(z).argmax(-1)
         h = torch.zeros_like(z)
         h[range(20), on] = z[range(20), on]
-        code = torch.sigmoid(
-            model.config.capsules.contrast * torch.logit(model.top.visible_given_hidden(h, c))
-        )
+        code = torch.sigmoid(model.prior.contrast * torch.logit(model.top.visible_given_hidden(h, c)))
         expected = model.autoencoder.decode(code)
     np.testing.assert_allclose(painted, expected.permute(0, 2, 3, 1), atol=1e-5)
     with pytest.raises(InputError, match="through must be one of"):
@@ -105,6 +104,28 @@ def test_contrast_makes_the_code_more_decided(model):
     torch.testing.assert_close(seen[1.0], plain)
     torch.testing.assert_close(torch.logit(seen[2.0]), 2 * torch.logit(plain), rtol=1e-3, atol=1e-3)
     assert (seen[5.0] * (1 - seen[5.0])).mean() < (plain * (1 - plain)).mean()
+
+
+@pytest.mark.parametrize(("a_unit", "expected"), [(0.02, 5), (-0.04, 3), (0.09, 2), (0.4, 1.2), (2, 1)])
+def test_contrast_is_the_largest_that_keeps_the_brightness(model, monkeypatch, a_unit, expected):
+    codes = np.random.default_rng(0).uniform(0, 1, (40, *model.top.lower)).astype(np.float32)
+    shade = lambda n, value: torch.full((n, 1, 2, 2), 0.5 + value)  # noqa: E731
+    monkeypatch.setattr(model.autoencoder, "decode", lambda x: shade(len(x), 0))
+    monkeypatch.setattr(model, "paint", lambda h, c, factor: shade(len(h), a_unit * (factor - 1)))
+    assert contrast_for(model, codes) == expected
+
+
+def test_the_contrast_that_was_found_is_painted_with_unless_one_is_said(model):
+    h = torch.zeros(2, 4, 6)
+    h[:, 1] = 1.0
+    found = float(model.prior.contrast)
+    assert found in (*CONTRASTS, 1)
+    said = CapsulePoE(model.config.replace(contrast=0.5), model.image).eval()
+    said.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(model.paint(h, None), model.paint(h, None, found))
+        torch.testing.assert_close(said.paint(h, None), model.paint(h, None, 0.5))
+        assert not torch.allclose(said.paint(h, None), model.paint(h, None))
 
 
 def test_decode_needs_to_know_which_capsule_is_on(model, images):

@@ -74,8 +74,9 @@ class CapsuleConfig:
     """Gaussians in each capsule's fitted prior."""
     spread: float = 1.5
     """Factor on the spread of the fitted prior when drawing: more gives variety, less gives typical images."""
-    contrast: float = 5.0
-    """Factor on the code's logits when an image is painted; 1 paints the plain probabilities."""
+    contrast: float | None = None
+    """Factor on the code's logits when an image is painted; 1 paints the plain probabilities. Unless said, the
+    largest up to 5 that keeps the images' brightness."""
 
 
 @dataclass(frozen=True)

@@ -159,8 +159,9 @@ class CapsulePoE(nn.Module):
         logits (by the model's own factor unless said); 1 leaves the probabilities as they are.
         """
         x = self.top.visible_given_hidden(h, c)
-        factor = self.config.capsules.contrast if contrast is None else contrast
-        if factor != 1:
+        said = self.config.capsules.contrast if contrast is None else contrast
+        if said != 1:
+            factor = self.prior.contrast if said is None else said
             x = torch.sigmoid(factor * torch.logit(x, eps=1e-6))
         return self.autoencoder.decode(self.lower_down(x))
 

@@ -22,6 +22,7 @@ class CapsulePrior(nn.Module):
     factor (J, K, N, N)               z = mean + factor e has the component's covariance for standard normal e
     centre (J, N), axes (J, N, N)     mean and principal axes of all the capsule's z: column k of axes is the
                                       k-th axis, one standard deviation long, longest first
+    contrast ()                       factor on the code's logits when images are painted, where no setting says it
     """
 
     use: Tensor
@@ -30,6 +31,7 @@ class CapsulePrior(nn.Module):
     factor: Tensor
     centre: Tensor
     axes: Tensor
+    contrast: Tensor
 
     def __init__(self, capsules: int, neurons: int, components: int = 8) -> None:
         super().__init__()
@@ -41,6 +43,7 @@ class CapsulePrior(nn.Module):
         self.register_buffer("factor", eye.expand(J, K, N, N).clone())
         self.register_buffer("centre", torch.zeros(J, N))
         self.register_buffer("axes", eye.expand(J, N, N).clone())
+        self.register_buffer("contrast", torch.ones(()))
 
     def fit(self, capsule: int, z: np.ndarray, seed: int = 0, components: int | None = None) -> None:
         """Fit capsule's prior to the pre-activations (n, N) of its images. Without images it stays as it is.

@@ -81,7 +81,7 @@ class CapsulePoE(TransformerMixin, BaseEstimator):
         prior: Literal["fitted", "standard"] = "fitted",
         components: int = 8,
         spread: float = 1.5,
-        contrast: float = 5.0,
+        contrast: float | None = None,
         channels: int = 32,
         dropout: float = 0.1,
         code_noise: float = 1.0,

@@ -14,6 +14,7 @@ from capspoe.capsules import CapsuleLayer
 from capspoe.checkpoint import State
 from capspoe.codes import code_batch
 from capspoe.config import TrainingConfig
+from capspoe.data.images import even_choice
 from capspoe.errors import DivergedError
 from capspoe.figures import write_grid
 from capspoe.guide import guide_for
@@ -30,6 +31,9 @@ from capspoe.optimizers import (
 )
 
 PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
+CONTRASTS = (5.0, 3.0, 2.0, 1.5, 1.2)  # tried in this order; then it is 1
+BRIGHTNESS = 0.1  # by which pixels of the mean image may move, on average
+BRIGHTNESS_IMAGES = 512  # of which that is the mean
 
 
 def steps_in_order(
@@ -251,7 +255,10 @@ def mean_input(model: CapsulePoE, depth: int, codes: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def fit_prior(model: CapsulePoE, codes: np.ndarray, components: int | None = None) -> None:
-    """Give every capsule the distribution of the images for which it is on (all images without the gate)."""
+    """Give every capsule the distribution of the images for which it is on (all images without the gate).
+
+    And find how much contrast painting bears.
+    """
     seed = model.config.training.seed
     use, kept = seen_by_capsules(model, codes)
     if distributed.first():
@@ -259,7 +266,32 @@ def fit_prior(model: CapsulePoE, codes: np.ndarray, components: int | None = Non
         model.prior.use.copy_(use / total if total > 0 else torch.full_like(use, 1 / len(use)))
         for j, z in enumerate(kept):
             model.prior.fit(j, z, seed, components)
+        model.prior.contrast.fill_(contrast_for(model, codes))
     distributed.same(*model.prior.state_dict().values())
+
+
+def contrast_for(model: CapsulePoE, codes: np.ndarray) -> float:
+    """The largest factor at which images painted from their capsules are, on average, as bright as before.
+
+    More contrast is sharper and more varied, but where it takes codes far from those of images it bleaches or
+    darkens everything: at 5 the mean image moves by .01 on MNIST, .06 on Fashion-MNIST and .29 on CIFAR-10.
+    """
+    some = even_choice(len(codes), BRIGHTNESS_IMAGES)
+    parts = [code_batch(codes, index, model.device) for index in np.array_split(some, -(-len(some) // 32))]
+
+    def painted(x: Tensor, factor: float) -> Tensor:
+        z = model.top(model.lift(x)).z
+        h = model.top.hidden_given_visible(z)
+        if model.top.gated:
+            h = contrastive.switched_on(h, model.top.on_given_visible(z).argmax(-1))
+        return model.paint(h, model.reverse_weights(h), factor)
+
+    before = torch.stack([model.autoencoder.decode(x).sum(0) for x in parts]).sum(0)
+    for factor in CONTRASTS:
+        moved = torch.stack([painted(x, factor).sum(0) for x in parts]).sum(0) - before
+        if float(moved.abs().mean()) <= BRIGHTNESS * len(some):
+            return factor
+    return 1.0
 
 
 def seen_by_capsules(model: CapsulePoE, codes: np.ndarray) -> tuple[Tensor, list[np.ndarray]]:

@@ -336,6 +336,7 @@ def test_quick_scores_are_those_of_the_table(run, full):
 
 def test_a_yardstick_has_the_images_that_the_network_was_given(monkeypatch, cache):
     """Resized and then cut, or only one of both: equal shapes are not equal images."""
+    monkeypatch.setattr(scoring, "_YARDSTICKS", {})
     monkeypatch.setattr(scoring, "Yardstick", lambda name, train, test, told: (name, test.pixels))
     for prepared in ({"size": 20, "crop": 12}, {"size": 12}, {"crop": 12}):
         config = preset("small", "digits").replace(channels=8, layers="2x3", **prepared)

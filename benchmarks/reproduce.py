@@ -55,23 +55,23 @@ class Run:
 
 
 PLAN = (
-    Run("mnist-0", ("mnist",), 4, ABLATE, 20, picture="mnist-small", ways=True),
-    Run("fashion-mnist-0", ("fashion-mnist",), 5, ABLATE, 20, picture="fashion-mnist-small"),
+    Run("mnist-0", ("mnist",), 4, ABLATE, 10, picture="mnist-small", ways=True),
+    Run("fashion-mnist-0", ("fashion-mnist",), 5, ABLATE, 10, picture="fashion-mnist-small"),
     Run("mnist-144-10", ("mnist", "--layers", "10x16"), 4, (), 0, routing=True),
     Run("mnist-paper", ("mnist", "--preset", "paper"), 18, QUICK, 15, picture="mnist-paper"),
     Run("fashion-mnist-paper", ("fashion-mnist", "--preset", "paper"), 18, QUICK, 15, picture="fashion-mnist-paper"),
     Run("cifar10-paper", ("cifar10", "--preset", "paper"), 18, QUICK, 15, picture="cifar10-paper"),
     Run("cifar10-0", ("cifar10",), 6, QUICK, 8, picture="cifar10-small"),
     Run("digits-0", ("digits",), 2, QUICK, 3, picture="digits-small"),
-    Run("mnist-1", ("mnist", "--seed", "1"), 4, ABLATE, 20),
-    Run("mnist-2", ("mnist", "--seed", "2"), 4, ABLATE, 20),
-    Run("fashion-mnist-1", ("fashion-mnist", "--seed", "1"), 5, ABLATE, 20),
-    Run("fashion-mnist-2", ("fashion-mnist", "--seed", "2"), 5, ABLATE, 20),
+    Run("mnist-1", ("mnist", "--seed", "1"), 4, ABLATE, 10),
+    Run("mnist-2", ("mnist", "--seed", "2"), 4, ABLATE, 10),
+    Run("fashion-mnist-1", ("fashion-mnist", "--seed", "1"), 5, ABLATE, 10),
+    Run("fashion-mnist-2", ("fashion-mnist", "--seed", "2"), 5, ABLATE, 10),
     Run(
-        "mnist-paper-literal", ("mnist", "--preset", "paper", "--literal"), 45, QUICK, 15,
+        "mnist-paper-literal", ("mnist", "--preset", "paper", "--literal"), 20, QUICK, 15,
         picture="mnist-paper-literal",
     ),
-    Run("mnist-0", ("mnist",), 4, ABLATE, 20, long=True),
+    Run("mnist-0", ("mnist",), 4, ABLATE, 10, long=True),
 )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
             yield Step(
                 ("evaluate", str(folder), *LONG),
                 lambda: evaluated(full, LONG),
-                90,
+                30,
                 after=lambda: evaluation.replace(full),
             )
         yield Step(

@@ -66,7 +66,7 @@ def test_the_plan_counts_what_two_runs_share_once(tmp_path, capsys):
     reproduce.print_plan((run, replace(run, long=True)), reproduce.Places(tmp_path, tmp_path, tmp_path))
     said = capsys.readouterr().out
     assert said.count("capspoe train mnist") == 2
-    assert "in all about 3.5 hours" in said  # 60 + 60 + 90 minutes
+    assert "in all about 2.5 hours" in said  # 60 + 60 + 30 minutes
 
 
 def test_the_page_says_what_is_there_and_what_is_missing(where, called, cache, capsys):

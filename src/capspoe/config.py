@@ -75,8 +75,7 @@ class CapsuleConfig:
     spread: float = 1.5
     """Factor on the spread of the fitted prior when drawing: more gives variety, less gives typical images."""
     contrast: float | None = None
-    """Factor on the code's logits when an image is painted; 1 paints the plain probabilities. Unless said, the
-    largest up to 5 that keeps the images' brightness."""
+    """Factor on the code's logits when painting; 1: none. Unless said, up to 5, as brightness bears it."""
 
 
 @dataclass(frozen=True)

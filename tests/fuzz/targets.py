@@ -236,7 +236,6 @@ def client():
 
     found = TestClient(application(home() / "run"), base_url="http://127.0.0.1:8765")
     found.__enter__()
-    atexit.register(found.__exit__, None, None, None)
     return found
 
 

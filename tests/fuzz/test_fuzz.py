@@ -4,10 +4,17 @@ import random
 from pathlib import Path
 
 import pytest
-from targets import TARGETS, seeds
+from targets import TARGETS, client, seeds
 
 CORPUS = Path(__file__).parent / "corpus"
 MUTATIONS = {"api": 60, "weights": 60, "image": 400, "sent_image": 150}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server_ends():
+    yield
+    if client.cache_info().currsize:
+        client().__exit__(None, None, None)
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:

@@ -12,7 +12,7 @@ from capspoe.model import CapsulePoE
 from capspoe.noise import Noise
 from capspoe.prior import CapsulePrior
 from capspoe.sampling import sample, sample_chunks, switched_on_states
-from capspoe.stages import CONTRASTS, contrast_for
+from capspoe.stages import contrast_for
 from capspoe.training import train
 from runs import QUICK, capspoe
 
@@ -119,7 +119,7 @@ def test_the_contrast_that_was_found_is_painted_with_unless_one_is_said(model):
     h = torch.zeros(2, 4, 6)
     h[:, 1] = 1.0
     found = float(model.prior.contrast)
-    assert found in (*CONTRASTS, 1)
+    assert found > 1
     said = CapsulePoE(model.config.replace(contrast=0.5), model.image).eval()
     said.load_state_dict(model.state_dict())
     with torch.no_grad():

@@ -21,6 +21,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 # Tests of the explorer's page want Debian's Chromium; without it they are skipped, and nothing else is.
 browser:

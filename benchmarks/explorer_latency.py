@@ -1,9 +1,9 @@
-"""From slider to picture: how long the explorer takes to answer, as the page asks it.
+"""From slider to image: how long the explorer takes to answer, as the page asks it.
 
     python benchmarks/explorer_latency.py RUN [--count 400]
 
-Starts the real server on a socket of this machine, moves one number after the other with one request in flight,
-and prints the median, the 95th and the 99th percentile from sending the numbers to having decoded the picture.
+Starts the real server, moves one dimension of a pose after another with one request in flight, and prints percentiles
+of the time from sending the pose to having decoded the image.
 """
 
 import argparse
@@ -21,21 +21,19 @@ from PIL import Image
 
 
 def measure(address: str, count: int) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    with httpx.Client(base_url=address, headers={"x-client": "benchmark"}, timeout=60) as client:
-        while True:  # until the capsules have their names and the machine is quiet again
-            run = client.get("/api/run").json()
-            if not run["revision"].endswith(".0") or run["no_test_images"]:
-                break
-            time.sleep(0.2)
-        values, seconds = [0.0] * run["numbers"], []
+    """Milliseconds of each request."""
+    rng, milliseconds = np.random.default_rng(0), []
+    with httpx.Client(base_url=address, timeout=60) as client:
+        while (run := client.get("/api/run").json())["revision"].endswith(".0"):
+            time.sleep(0.2)  # the test images are still being surveyed
+        pose = [0.0] * run["dimensions"]
         for k in range(count + 20):
-            values[k % len(values)] = float(rng.normal())
+            pose[k % len(pose)] = float(rng.normal())
             started = time.perf_counter()
-            answer = client.post("/api/paint", json={"on": {str(k // 40 % run["capsules"]): values}})
+            answer = client.post("/api/decode", json={"poses": {str(k // 40 % run["capsules"]): pose}})
             Image.open(io.BytesIO(b64decode(answer.json()["image"].split(",")[1]))).load()
-            seconds.append(time.perf_counter() - started)
-    return np.array(seconds[20:]) * 1000
+            milliseconds.append(1000 * (time.perf_counter() - started))
+    return np.array(milliseconds[20:])
 
 
 def main() -> None:
@@ -50,13 +48,12 @@ def main() -> None:
         address = re.search(r"http://\S+", server.stdout.readline())
         if address is None:
             sys.exit("the server did not start")
-        times = measure(address[0], arguments.count)
+        median, p95, p99 = np.percentile(measure(address[0], arguments.count), [50, 95, 99])
     finally:
         server.terminate()
         server.wait()
-    median, p95, p99 = np.percentile(times, [50, 95, 99])
-    load = f", load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
-    print(f"slider to picture: median {median:.1f} ms, 95 % {p95:.1f} ms, 99 % {p99:.1f} ms{load}")
+    print(f"slider to image: median {median:.1f} ms, 95% {p95:.1f} ms, 99% {p99:.1f} ms,", end=" ")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the `small` preset was to reach, beside what came out."""
+"""The goals of the `small` preset, and whether they were reached."""
 
 from dataclasses import dataclass
 from statistics import mean
@@ -11,7 +11,7 @@ RBMS = (("RBM", "the codes"), ("BernoulliRBM", "pixels"))
 
 @dataclass(frozen=True)
 class Goal:
-    """What was aimed at, what came out, and whether it is enough."""
+    """A goal, the result, and whether it is enough."""
 
     what: str
     aim: str
@@ -26,8 +26,9 @@ def goals_on_mnist(quick: list[Evaluation], full: list[Evaluation]) -> list[Goal
     one = "one routing iteration"
     spread = {s: max(own.all("capspoe", s)) - min(own.all("capspoe", s)) for s in ("fid", "purity")}
     gibbs = next(name for name in own.rows if name.endswith("Gibbs steps"))
-    hidden, pixels = long.mean("capspoe", "probe"), mean(e["probe"]["raw pixels"] for e in full)
-    rbms = {where: long.mean(f"{kind} on {where}", "probe") for kind, where in RBMS}
+    poses, pixels = long.mean("capspoe", "probe"), mean(e["probe"]["raw pixels"] for e in full)
+    found = {where: long.all(f"{kind} on {where}", "probe") for kind, where in RBMS}
+    rbms = {where: mean(probes) for where, probes in found.items() if probes}
     binary, literal = "binary neurons with the gate, the paper's sampling", "the paper to the letter"
     return [
         Goal(
@@ -59,8 +60,8 @@ def goals_on_mnist(quick: list[Evaluation], full: list[Evaluation]) -> list[Goal
         Goal(
             "capsules alive",
             "20 of 20",
-            ", ".join(str(e["specialisation"]["alive"]) for e in quick),
-            all(e["specialisation"]["alive"] == e["specialisation"]["capsules"] for e in quick),
+            ", ".join(str(e["clustering"]["alive"]) for e in quick),
+            all(e["clustering"]["alive"] == e["clustering"]["capsules"] for e in quick),
         ),
         Goal(
             "FID after 100 Gibbs steps",
@@ -69,11 +70,11 @@ def goals_on_mnist(quick: list[Evaluation], full: list[Evaluation]) -> list[Goal
             own.mean(gibbs, "fid") <= 2 * fid,
         ),
         Goal(
-            "linear probe on the hidden numbers",
+            "linear probe on the poses",
             f"above pixels ({number([pixels], 3)}) and RBMs of the same size on "
             + " and ".join(f"{where} ({number([probe], 3)})" for where, probe in rbms.items()),
-            number([hidden], 3),
-            hidden > max(*rbms.values(), pixels),
+            number([poses], 3),
+            poses > max(*rbms.values(), pixels),
         ),
         Goal(
             "FID of the paper's sampling, binary neurons with the gate",

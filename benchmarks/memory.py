@@ -1,11 +1,10 @@
-"""Peak memory of training (each stage by itself), sampling and evaluation, each in a process of its own.
+"""Peak memory of training (each stage separately), sampling and evaluation, each in its own process.
 
     python benchmarks/memory.py [--data mnist] [--run RUN] [OPTION OF capspoe train ...]
 
-Trains on DATA with the options given, best with few epochs: the peak does not grow with them, but it does with the
-images, the channels and the capsules. The training is stopped when the autoencoder is done and carried on by a second
-process, so that each stage has a peak of its own. With --run nothing is trained, and a copy of a finished run is
-looked at.
+Trains on DATA with the given options. Few epochs are enough: the peak does not grow with them, but with the images,
+the channels and the capsules. The training is stopped after the autoencoder and resumed by a second process, so that
+each stage has its own peak. With --run nothing is trained, and a copy of a finished run is used.
 """
 
 import argparse
@@ -18,12 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-# Nothing large is imported here: what a process is said to have used at most begins with what its parent has.
+# Nothing large is imported here: the peak of a process starts from the memory of its parent.
 UNIT = 1 if sys.platform == "darwin" else 1 << 10  # of ru_maxrss
 
 
 def peak(*arguments: str, stop_at: Path | None = None) -> tuple[float, float]:
-    """(MB, seconds) of one command; it is told to stop as soon as there is a file `stop_at`."""
+    """(MB, seconds) of one command; it is stopped as soon as the file `stop_at` exists."""
     began = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "capspoe", *arguments], stdout=subprocess.DEVNULL)
     told, pid = False, 0
@@ -51,16 +50,16 @@ def main() -> None:
         if a.run:
             shutil.copytree(a.run, run, ignore=shutil.ignore_patterns("evaluation*"))
         elif "train" in a.parts:
-            say("training, stage 1", *train, stop_at=run / "codes.npy")
-            say("training, stage 2", *train)
+            report("training, stage 1", *train, stop_at=run / "codes.npy")
+            report("training, stage 2", *train)
         for count in (10, 1000) if "sample" in a.parts else ():
             out = f"{place}/{count}.npz"
-            say(f"sampling, {count} a capsule", "sample", str(run), "--out", out, "--count", str(count))
+            report(f"sampling, {count} a capsule", "sample", str(run), "--out", out, "--count", str(count))
         if "evaluate" in a.parts:
-            say("evaluation, --quick", "evaluate", str(run), "--quick")
+            report("evaluation, --quick", "evaluate", str(run), "--quick")
 
 
-def say(what: str, *command: str, stop_at: Path | None = None) -> None:
+def report(what: str, *command: str, stop_at: Path | None = None) -> None:
     megabytes, seconds = peak(*command, stop_at=stop_at)
     print(f"{what:24} {megabytes:6.0f} MB {seconds:6.0f} s", flush=True)
 

@@ -1,11 +1,11 @@
-"""What speed costs in quality: codes stored in fewer bits, and fewer epochs of the autoencoder.
+"""How quality depends on the precision of stored codes, and on the epochs of the autoencoder.
 
     python benchmarks/quality.py codes RUN [RUN ...]
     python benchmarks/quality.py epochs RUN [--folder FOLDER] [--epochs 1 2 3 5]
 
-codes: for each finished run, stage 2 is trained anew on its own codes as float32, float16 and uint8. epochs: whole
-runs with its settings and other numbers of epochs are trained into FOLDER (each is carried on if it is there).
-Written: benchmarks/quality.json and docs/figures/epochs.svg.
+codes: for each finished run, stage 2 is trained again on its codes as float32, float16 and uint8. epochs: whole runs
+with its settings and other numbers of epochs are trained into FOLDER, or resumed there.
+Writes benchmarks/quality.json and docs/figures/epochs.svg.
 """
 
 import argparse
@@ -20,10 +20,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import capspoe
-from capspoe.encoding import open_for
+from capspoe.core.network import Network
+from capspoe.data import open_for
 from capspoe.evaluate import quick_scores, variant
-from capspoe.evaluate.material import codes_of
-from capspoe.model import CapsulePoE
+from capspoe.run.model import CapsulePoE
+from capspoe.training.codes import BATCH, encode_pixels
 
 HERE = Path(__file__).resolve().parent
 FOUND = HERE / "quality.json"
@@ -37,14 +38,15 @@ def rounded(codes: np.ndarray, kind: str) -> np.ndarray:
     return codes.astype(kind)
 
 
-def scores(model: CapsulePoE) -> dict[str, float]:
+def scores(model: Network) -> dict[str, float]:
     found = quick_scores(model)
     return {name: float(found[name]) for name in KEPT}
 
 
 def codes(run: Path) -> list[dict[str, Any]]:
     model = CapsulePoE.load(run)
-    exact = codes_of(model, open_for(model, None, "train").images().pixels, np.float32)
+    pixels = open_for(model.config, model.image, split="train").batches(BATCH)
+    exact = np.concatenate(list(encode_pixels(model, pixels)))
     rows = []
     for kind in ("float32", "float16", "uint8"):
         row = {"run": run.name, "codes": kind, **scores(variant(model, rounded(exact, kind)))}
@@ -57,11 +59,11 @@ def epochs(run: Path, folder: Path, counts: list[int]) -> list[dict[str, Any]]:
     own = CapsulePoE.load(run).config
     rows = []
     for count in counts:
-        if count == own.autoencoder.autoencoder_epochs:
+        if count == own.autoencoder_epochs:
             out, model = run, CapsulePoE.load(run)
         else:
             out = folder / f"epochs-{count}"
-            config = own.replace(autoencoder_epochs=count, least_steps=0)
+            config = own.replace(autoencoder_epochs=count, min_steps=0)
             model = capspoe.train(out=out, config=config, quiet=True)
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         last = [line["loss"] for line in lines if line.get("stage") == "autoencoder"][-3:]  # of 50 steps each

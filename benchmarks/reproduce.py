@@ -1,9 +1,8 @@
 """Everything behind docs/results.md: python benchmarks/reproduce.py [NAME ...] [--plan]  (`make reproduce`)
 
 Trains and evaluates every run of the plan in runs/, draws the figures into docs/figures, and writes docs/results.md.
-It takes hours, and may be interrupted at any time: what is there already is not done again, and a training or an
-evaluation that was stopped carries on. With names, only those runs are made; docs/results.md is written from
-these and from what benchmarks/records keeps of others. --plan only prints the plan.
+This takes hours. Interrupt it at any time: the same command skips what is done and resumes what is not. With names,
+only those runs are made; docs/results.md also shows the records of the others. --plan only prints the plan.
 """
 
 import json
@@ -19,8 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import results
-
-from capspoe.training import finished
 
 QUICK = ("--quick", "--samples", "2000")
 ABLATE = (*QUICK, "--ablate")
@@ -93,7 +90,7 @@ class Step:
 def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
     """What has to be done for a run, in order."""
     folder, figures = where.runs / run.name, where.docs / "figures"
-    yield Step(("train", *run.train, "--out", str(folder)), lambda: finished(folder), run.training)
+    yield Step(("train", *run.train, "--out", str(folder)), lambda: results.finished(folder), run.training)
     if run.picture:
         path = figures / f"{run.picture}.png"
         yield Step(("sample", str(folder), "--out", str(path)), lambda: newer(path, folder))

@@ -1,10 +1,9 @@
 """docs/results.md from trained and evaluated runs: python benchmarks/results.py [RUN ...]  (default: runs/*)
 
-What the page needs of each finished run is kept in benchmarks/records/NAME.json, and the page is written from all
-that stand there: results may come from several machines, and stay when the runs are gone. A run belongs to a section
-when its settings are those of a preset, whatever its seed. Runs that differ in their seed alone are averaged; the
-number after ± is half of what they span. The text around the tables stands in benchmarks/results.md.in; a paragraph
-whose numbers are not there says so.
+benchmarks/records/NAME.json keeps what the page needs of each finished run, and the page is written from all records:
+results may come from several machines, and stay when the runs are gone. A run belongs to a section if it has the
+settings of a preset, whatever its seed. Runs that differ only in their seed are averaged; ± is half the range across
+seeds. The text around the tables is in benchmarks/results.md.in; a paragraph whose numbers are missing says so.
 """
 
 import json
@@ -16,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from goals import goals_on_fashion, goals_on_mnist, goals_table
-from scores import Evaluation, number, table
+from scores import OFF, Evaluation, number, table
 
-from capspoe import checkpoint
-from capspoe.config import Config, preset
+from capspoe.config import FREE_TO_CHANGE, Config, preset
 from capspoe.errors import RunError
-from capspoe.evaluate.ablation import DRAWN, TRAINED
-from capspoe.training import FREE_TO_CHANGE, finished
+from capspoe.run import checkpoint
 
 HERE = Path(__file__).parent
 DOCS = Path(os.path.relpath(HERE.parent / "docs"))
@@ -42,12 +39,15 @@ Record = dict[str, Any]
 
 def section_of(config: Config) -> str | None:
     """'mnist paper' for the settings of that preset; None when they are others."""
-    data, own = config.data.data, config.training
+    free = {name: getattr(config, name) for name in ("seed", *FREE_TO_CHANGE)}
     for kind, of_preset in KINDS.items():
-        free = {name: getattr(own, name) for name in ("seed", *FREE_TO_CHANGE)}
-        if config == preset(data=data, **of_preset).replace(**free):
-            return f"{data} {kind}"
+        if config == preset(data=config.data, **of_preset).replace(**free):
+            return f"{config.data} {kind}"
     return None
+
+
+def finished(folder: Path) -> bool:
+    return bool(checkpoint.numbered(folder)) and checkpoint.newest(folder).state.stage == checkpoint.DONE
 
 
 def record_of(folder: Path) -> Record:
@@ -56,8 +56,8 @@ def record_of(folder: Path) -> Record:
     return {
         "run": folder.name,
         "section": section_of(config),
-        "settings": f"{section_of(config) or config.data.data}, seed {config.training.seed} "
-        f"({config.autoencoder.channels} channels, {config.capsules.layers} capsules)",
+        "settings": f"{section_of(config) or config.data}, seed {config.seed} "
+        f"({config.channels} channels, {config.layers} capsules)",
         "minutes": round(checkpoint.newest(folder).state.seconds / 60, 2),
         **{
             name: shortened(json.loads((folder / file).read_text()))
@@ -68,19 +68,17 @@ def record_of(folder: Path) -> Record:
 
 
 def shortened(evaluation: Evaluation) -> Evaluation:
-    """Without what only a report of the single run shows."""
+    """The part of an evaluation that the page shows."""
     kept = {name: evaluation[name] for name in evaluation if name != "data"}
-    own = ("use", "table", "commonest_class", "sample_class_entropy")
-    kept["specialisation"] = {k: v for k, v in evaluation["specialisation"].items() if k not in own}
-    axes = kept["instantiation"].get("axes")
-    kept["instantiation"] = {
-        m: axes["measures"][m]["share_of_capsules"] for m in (axes["measures"] if axes else {})
-    }
+    long = ("table", "sample_class_entropy")
+    kept["clustering"] = {k: v for k, v in evaluation["clustering"].items() if k not in long}
+    measures = evaluation["instantiation"].get("principal", {})
+    kept["instantiation"] = {name: found["share_of_capsules"] for name, found in measures.items()}
     return kept
 
 
 def keep(folders: list[Path], records: Path) -> None:
-    """Records of the finished runs among the folders, without those that cannot be read (of an older version)."""
+    """Write records of the finished runs; a run that cannot be read, such as one of an older version, is left out."""
     records.mkdir(exist_ok=True)
     for folder in folders:
         try:
@@ -94,10 +92,10 @@ def keep(folders: list[Path], records: Path) -> None:
 def parts(evaluations: list[Evaluation]) -> dict[str, str]:
     """What the text may ask of a section; what these evaluations do not have is left out."""
     names = list(dict.fromkeys(row["name"] for e in evaluations for row in e["rows"]))
-    off = [n for n in names if n in TRAINED or n in DRAWN]
+    off = [n for n in names if n in OFF]
     plain = [n for n in names if n not in off and n.removesuffix(", the paper's sampling") not in off]
     first = evaluations[0]
-    capsules = [e["specialisation"] for e in evaluations]
+    capsules = [e["clustering"] for e in evaluations]
     found = {
         "models": table(evaluations, plain),
         "seeds": f"{len(evaluations)} seed{'s' if len(evaluations) > 1 else ''}",
@@ -107,7 +105,7 @@ def parts(evaluations: list[Evaluation]) -> dict[str, str]:
     if off:
         found["ablation"] = table(evaluations, ["capspoe", *off])
     if net := first["feature_net"]:
-        found["net"] = f"{100 * net['test_accuracy']:.2f} % test accuracy, sha256 `{net['sha256'][:12]}`"
+        found["net"] = f"{100 * net['test_accuracy']:.2f}% test accuracy, sha256 `{net['sha256'][:12]}`"
         found["one_to_one"] = number([c["one_to_one"] for c in capsules], 3)
         found["entropy"] = number([c["mean_sample_class_entropy"] for c in capsules], 3)
         probes = {k: number([e["probe"][k] for e in evaluations], 3) for k in first["probe"]}
@@ -115,7 +113,7 @@ def parts(evaluations: list[Evaluation]) -> dict[str, str]:
     found["likelihood"] = likelihood_of(first["likelihood"])
     if first["instantiation"]:
         shares = {m: [100 * e["instantiation"][m] for e in evaluations] for m in first["instantiation"]}
-        found["dimensions"] = ", ".join(f"{m} {number(share, 0)} %" for m, share in shares.items())
+        found["dimensions"] = ", ".join(f"{m} {number(share, 0)}%" for m, share in shares.items())
     return found
 
 
@@ -180,8 +178,8 @@ def fill(text: str, found: dict[str, str]) -> str:
             continue
         if missing:
             sections = dict.fromkeys(" ".join(name.split()[:2]) for name in missing)
-            told = missing if len(missing) == 1 else sections
-            paragraphs.append(f"*Not measured yet: {', '.join(told)}. `make reproduce` does it.*")
+            named = missing if len(missing) == 1 else sections
+            paragraphs.append(f"*Not measured yet: {', '.join(named)}. `make reproduce` does it.*")
             missing = []
         paragraphs.append(re.sub(PART, lambda match: found[match.group(1)], paragraph))
     return "\n\n".join(paragraphs).rstrip() + "\n"

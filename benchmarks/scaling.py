@@ -1,13 +1,14 @@
-"""How fast training is with two threads and with two processes, beside one of each: the commands of docs/scale.md.
+"""Training speed with two threads and with two processes, against one of each: the commands of docs/scale.md.
 
 python benchmarks/scaling.py [--rounds 2] [--limit 12800] [OPTIONS of capspoe train]
 
-All take turns; the best round of each counts. Prints a table and writes benchmarks/scaling.json.
+They take turns, and the best round of each counts. Prints a table and writes benchmarks/scaling.json.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,17 +18,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from capspoe.figures.curves import read_metrics
-from capspoe.report.facts import timings
-from capspoe.training import describe_machine
-
 HERE = Path(__file__).resolve().parent
 WAYS = {  # processes, threads of each
     "1 process, 1 thread": (1, 1),
     "1 process, 2 threads": (1, 2),
     "2 processes, 1 thread each": (2, 1),
 }
-STAGES = ("autoencoder", "capsules")
+STAGES = {"autoencoder": "stage 1", "capsules-0": "stage 2"}
+
+MACHINE = ("capspoe", "python", "torch", "numpy", "platform", "processor", "cores")  # of environment.json
 
 
 def command(processes: int, threads: int, folder: Path, options: list[str]) -> list[str]:
@@ -37,8 +36,17 @@ def command(processes: int, threads: int, folder: Path, options: list[str]) -> l
     return [*start, "capspoe", "train", *options, "--threads", str(threads), "--out", str(folder)]
 
 
-def measure_once(way: str, options: list[str]) -> dict[str, float]:
-    """Images a second of both stages, and the seconds of the whole command."""
+def speeds(folder: Path) -> dict[str, float]:
+    """Images a second of each stage: the mean over the lines of metrics.jsonl, without the first."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    found = {
+        stage: [line["images_per_second"] for line in lines if line["stage"] == stage] for stage in STAGES
+    }
+    return {stage: statistics.harmonic_mean(rates[1:] or rates) for stage, rates in found.items()}
+
+
+def measure_once(way: str, options: list[str]) -> tuple[dict[str, float], dict[str, object]]:
+    """Images a second of both stages with the seconds of the whole command, and environment.json."""
     processes, threads = WAYS[way]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     environment.pop("NUMBA_NUM_THREADS", None)
@@ -53,22 +61,23 @@ def measure_once(way: str, options: list[str]) -> dict[str, float]:
             stderr=subprocess.DEVNULL,
         )
         seconds = time.monotonic() - began
-        found = timings(read_metrics(folder), 1)
-    return {**{stage: found[stage]["images per second"] for stage in STAGES}, "seconds": round(seconds, 1)}
+        machine = json.loads((folder / "environment.json").read_text())
+        return {**speeds(folder), "seconds": round(seconds, 1)}, machine
 
 
-def measure(rounds: int, options: list[str]) -> dict[str, dict[str, float]]:
-    """The best of the rounds for each way."""
-    console = Console(stderr=True)
+def measure(rounds: int, options: list[str]) -> tuple[dict[str, dict[str, float]], dict[str, object]]:
+    """The best of the rounds for each way, and the machine."""
+    console, machine = Console(stderr=True), {}
     best: dict[str, dict[str, float]] = {}
     for number in range(rounds):
         for way in WAYS:
             console.print(f"[dim]{number + 1}/{rounds} {way} ...[/dim]", highlight=False)
-            found = measure_once(way, options)
+            found, environment = measure_once(way, options)
+            machine = {name: environment[name] for name in MACHINE}
             before = best.get(way, found)
             best[way] = {stage: max(before[stage], found[stage]) for stage in STAGES}
             best[way]["seconds"] = min(before["seconds"], found["seconds"])
-    return best
+    return best, machine
 
 
 def ratios(best: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -101,12 +110,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "scaling.json")
     a, more = parser.parse_known_args()
     options = [a.data, "--limit", str(a.limit), "--epochs", "2", "--autoencoder-epochs", "1"]
-    options += ["--least-steps", "0", *more]
-    best = measure(a.rounds, options)
+    options += ["--min-steps", "0", *more]
+    best, machine = measure(a.rounds, options)
     Console(width=120).print(table(best))
-    machine = {
-        name: value for name, value in describe_machine().items() if name not in ("threads", "processes")
-    }
     found = {"machine": machine, "rounds": a.rounds, "options": options, "best": best, "ratios": ratios(best)}
     a.out.write_text(json.dumps(found, indent=1) + "\n")
     print(a.out)

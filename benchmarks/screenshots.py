@@ -1,45 +1,27 @@
-"""The explorer's pictures in the docs, taken anew from an MNIST run: python benchmarks/screenshots.py RUN"""
+"""Take the explorer's pictures in the docs anew from an MNIST run: python benchmarks/screenshots.py RUN"""
 
 import io
 import sys
-import time
+from itertools import pairwise
 from pathlib import Path
 
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "explorer"))
 
 from browser import PHONE, Page
-from selenium.webdriver.common.action_chains import ActionChains
-
-from conftest import served, until
+from serving import served, until
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
-TWO = (
-    (-62, -70),
-    (-20, -112),
-    (34, -112),
-    (62, -70),
-    (30, -10),
-    (-62, 95),
-    (70, 95),
-)  # from the pad's middle
+TWO = [(80, 90), (110, 55), (160, 45), (200, 75), (190, 125), (80, 240), (215, 240)]  # strokes on the pad
 
 
 def save(page: Page, name: str) -> None:
     path = FIGURES / f"explorer-{name}.png"
+    page.js("document.activeElement.blur(); scrollTo(0, 0)")
     shot = Image.open(io.BytesIO(page.driver.get_screenshot_as_png()))
     shot.convert("RGB").quantize(128).save(path, optimize=True)
     print(path)
-
-
-def draw(page: Page) -> None:
-    pad = page.find("#pad")
-    chain = ActionChains(page.driver).move_to_element_with_offset(pad, *TWO[0]).click_and_hold()
-    for (x, y), (from_x, from_y) in zip(TWO[1:], TWO, strict=False):
-        chain.move_by_offset(x - from_x, y - from_y)
-    chain.release().perform()
 
 
 def main(run: Path) -> None:
@@ -47,27 +29,27 @@ def main(run: Path) -> None:
         page = Page()
         try:
             page.look()
-            page.open(address).ready()
-            page.click("#gallery .tile[data-capsule='5']")
+            page.open(f"{address}/")
+            page.choose(5)
             for index, value in ((0, 1.0), (1, 0.8), (2, -1.2), (5, 0.5)):
+                before = page.pixels()
                 page.slide(index, value)
-            page.js("document.activeElement.blur(); scrollTo(0, 0)")
-            until(lambda: any(page.pixels()[0::4]))
+                page.changed(before)
             save(page, "play")
 
             page.look(dark=True)
             page.click("[data-view=recognise]")
-            draw(page)
-            page.until("document.querySelectorAll('#lights .winner').length === 1")
-            page.until("document.querySelectorAll('#routing-steps button').length === 3")
-            until(lambda: any(page.pixels("rebuilt")[0::4]))
-            page.click("#routing-steps button:last-child")
-            time.sleep(2)  # the threads move to where they stand at the end
-            page.js("document.activeElement.blur(); scrollTo(0, 0)")
+            for start, end in pairwise(TWO):
+                page.stroke(start, end)
+            page.until("location.hash.includes('image=d')")
             save(page, "recognise")
+            page.click("[data-view=routing]")
+            page.until("document.querySelectorAll('#iterations canvas').length === 3")
+            save(page, "routing")
 
             page.look(PHONE)
-            page.open(address).ready()
+            page.open(f"{address}/")
+            until(lambda: page.all("#gallery b"))
             save(page, "phone")
         finally:
             page.driver.quit()

@@ -1,5 +1,5 @@
-// Pages that are read from the disk may not start a worker, and the search runs in one: there a hidden frame does
-// its work. Its postMessage answers this page; what this page posts arrives in it as an event.
+// The search runs in a worker, but pages opened from the disk may not start one. A hidden frame replaces it: its
+// postMessage answers this page, and what this page posts arrives in it as an event.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {

@@ -1,19 +1,18 @@
 #!/bin/sh
-# The same training and encoding by one process and by two: weights and capsules agree.
+# Train and encode with one process and with two, and compare the weights and the capsules.
 #
 #   sh examples/two_processes.sh [FOLDER] [OPTIONS of capspoe train]
 set -eu
 folder=${1:-runs/processes}
 [ $# -eq 0 ] || shift
 python=${PYTHON:-python3}
-export OMP_NUM_THREADS=1 # the processes share the cores; without this each takes them all
+export OMP_NUM_THREADS=1 # otherwise each process uses all cores
 
-together() { "$python" -m torch.distributed.run --standalone --nproc-per-node 2 -m capspoe "$@"; } # torchrun
+with_two() { "$python" -m torch.distributed.run --standalone --nproc-per-node 2 -m capspoe "$@"; } # torchrun
 
 "$python" -m capspoe train digits --out "$folder/one" --threads 1 "$@"
-together train digits --out "$folder/two" --threads 1 "$@"
-together encode "$folder/two" --out "$folder/two.npz"
-# together evaluate "$folder/two" --quick    shares its parts out as well, but takes minutes
+with_two train digits --out "$folder/two" --threads 1 "$@"
+with_two encode "$folder/two" --out "$folder/two.npz"
 
 "$python" - "$folder" <<'PYTHON'
 import sys

@@ -1,4 +1,4 @@
-"""A run that takes a few seconds, and what tests say of runs."""
+"""Settings of a run that takes a few seconds, and what tests do with runs."""
 
 import hashlib
 import os
@@ -12,8 +12,8 @@ from unittest import mock
 
 import torch
 
-from capspoe import checkpoint
-from capspoe.journal import Journal
+from capspoe.run import checkpoint
+from capspoe.run.log import TrainingLog
 
 QUICK = {
     "limit": 256,
@@ -21,16 +21,16 @@ QUICK = {
     "layers": "4x6",
     "autoencoder_epochs": 4,
     "epochs": 6,
-    "least_steps": 0,
-    "batch": 32,
-    "components": 2,
+    "min_steps": 0,
+    "batch_size": 32,
+    "prior_components": 2,
     "checkpoint_seconds": 0.0,
     "threads": 1,
 }
 
 
 def options(settings: dict) -> list[str]:
-    """Settings as the command line takes them."""
+    """Settings as words of the command line."""
     words = []
     for name, value in settings.items():
         flag = "--" + name.replace("_", "-")
@@ -42,7 +42,7 @@ def options(settings: dict) -> list[str]:
 
 
 def capspoe(*arguments: object, **kwargs) -> subprocess.CompletedProcess:
-    """The command, in a process of its own."""
+    """Run the command in its own process."""
     command = [sys.executable, "-m", "capspoe", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **kwargs.pop("env", {})}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, **kwargs)
@@ -50,16 +50,16 @@ def capspoe(*arguments: object, **kwargs) -> subprocess.CompletedProcess:
 
 @contextmanager
 def stopping_after(steps: int) -> Iterator[None]:
-    """Training is asked to stop after so many steps, whichever stage that is in."""
-    real, left = Journal.step, steps
+    """Request training to stop after this many steps, in whichever stage that is."""
+    real, left = TrainingLog.step, steps
 
-    def step(journal: Journal, *arguments, **named) -> None:
+    def step(log: TrainingLog, *arguments, **named) -> None:
         nonlocal left
-        real(journal, *arguments, **named)
+        real(log, *arguments, **named)
         left -= 1
-        journal.stop_requested = journal.stop_requested or left == 0
+        log.stop_requested = log.stop_requested or left == 0
 
-    with mock.patch.object(Journal, "step", step):
+    with mock.patch.object(TrainingLog, "step", step):
         yield
 
 
@@ -67,7 +67,7 @@ WAYS = ("deleted", "emptied", "truncated", "flipped")
 
 
 def damage(path: Path, how: str, rng: random.Random) -> None:
-    """What may happen to a file, in one of the WAYS."""
+    """Damage a file in one of the WAYS."""
     data = bytearray(path.read_bytes())
     if how == "deleted":
         path.unlink()

@@ -1,12 +1,11 @@
-"""Layers small enough to count every state, and the energy written out by hand."""
+"""Layers small enough to enumerate every state, and the energy written out by hand."""
 
 import itertools
 
 import numpy as np
 import torch
 
-from capspoe.capsules import CapsuleLayer
-from capspoe.routing import Routing
+from capspoe.core.layer import CapsuleLayer
 
 F64 = torch.float64
 
@@ -37,19 +36,19 @@ def all_visible(layer):
 def all_hidden(layer):
     """Every hidden state as (h (S, J, N), on (S,) or None, weight (S,)).
 
-    Gaussian neurons have a continuum: Gauss-Hermite nodes stand for it, their weights undoing the rule's
-    exp(-t^2), so that a sum of exp(-E) times weight is the integral over h.
+    Gaussian neurons have a continuum of states; Gauss-Hermite nodes stand for it. Their weights undo the rule's
+    exp(-t^2), so that the sum of exp(-E) times weight is the integral over h.
     """
     J, N = layer.upper
-    if layer.neurons == "binary":
+    if layer.neurons.name == "binary":
         values, weights = np.array([0.0, 1.0]), np.ones(2)
     else:
         nodes, gh = np.polynomial.hermite.hermgauss(48)
         values, weights = nodes * np.sqrt(2), gh * np.exp(nodes**2) * np.sqrt(2)
-    count = N if layer.gate == "winner" else J * N
+    count = N if layer.gate.exclusive else J * N
     grid = torch.tensor(np.array(list(itertools.product(values, repeat=count))))
     weight = torch.tensor(np.prod(list(itertools.product(weights, repeat=count)), axis=1))
-    if layer.gate == "none":
+    if not layer.gate.exclusive:
         return grid.reshape(-1, J, N), None, weight
     h = torch.zeros(J, len(grid), J, N, dtype=F64)
     for j in range(J):
@@ -70,15 +69,14 @@ def energy_by_hand(layer, x, h, c, on):
             energy -= c[j, i] * h[j] @ W[j, i] @ (x[i] - mu[i])
     for j in range(layer.upper[0]):
         energy -= b[j] @ h[j]
-    if layer.neurons == "gaussian":
+    if layer.neurons.name == "gaussian":
         energy += (h**2).sum() / 2
-    if layer.gate == "winner":
+    if layer.gate.exclusive:
         energy -= d[on]
     return energy
 
 
 def some_routing(layer, seed=3):
-    """Routing weights of some image, (1, J, I): any will do, as long as they stay fixed."""
+    """Routing weights (1, J, I) of some image."""
     x = torch.rand(1, *layer.lower, generator=torch.Generator().manual_seed(seed), dtype=F64)
-    routing: Routing = layer(x)
-    return routing.c.detach()
+    return layer(x).c.detach()

@@ -1,4 +1,4 @@
-"""Several processes, as tests start them: with one thread each, and none of them left behind."""
+"""Several processes, as tests start them: one thread each, and none left behind."""
 
 import os
 import signal
@@ -8,12 +8,12 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-SECONDS = 400  # after which they are ended
+SECONDS = 400  # until they are ended
 
 
 def environment(**more: object) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **{k: str(v) for k, v in more.items()}}
+    threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "COLUMNS": "120"}
+    return {**os.environ, **threads, **{k: str(v) for k, v in more.items()}}
 
 
 def torchrun(processes: int, *arguments: object, restarts: int = 0) -> list[str]:
@@ -24,7 +24,7 @@ def torchrun(processes: int, *arguments: object, restarts: int = 0) -> list[str]
 
 @contextmanager
 def started(command: list[str]):
-    """A torchrun that is over at the end: it ends its processes when it is told to end."""
+    """A torchrun; at the end it is terminated, and terminates its processes."""
     process = subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -49,28 +49,22 @@ def run(command: list[str]) -> subprocess.CompletedProcess:
 def workers_of(process: subprocess.Popen) -> list[int]:
     """The process ids that a torchrun started, in the order of their ranks."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return sorted(
-        int(child) for child in children if b"capspoe" in Path(f"/proc/{child}/cmdline").read_bytes()
-    )
+    return sorted(int(pid) for pid in children if b"capspoe" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def peers(count: int, code: str) -> list[tuple[int, str, str]]:
-    """Run the code in `count` processes that know of each other; (return code, output, errors) of each."""
+    """Run code in `count` processes of one group; (return code, output, errors) of each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    group = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=environment(
-                RANK=rank, WORLD_SIZE=count, LOCAL_WORLD_SIZE=count, MASTER_ADDR="127.0.0.1", MASTER_PORT=port
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", code], env=environment(RANK=rank, **group),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(count)
-    ]
+    ]  # fmt: skip
     try:
         ended = [process.communicate(timeout=SECONDS) for process in processes]
     finally:

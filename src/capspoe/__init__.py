@@ -3,25 +3,29 @@
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
-# Names are imported when first used, so that `capspoe --help` does not wait for PyTorch.
-_HOME = {
-    "CapsulePoE": "capspoe.model",
-    "CapsuleLayer": "capspoe.capsules",
-    "ConvAutoencoder": "capspoe.autoencoder",
-    "Routing": "capspoe.routing",
-    "reverse_route": "capspoe.routing",
-    "route": "capspoe.routing",
-    "squash": "capspoe.routing",
-    "train": "capspoe.training",
+# Imported when first used, so that `capspoe --help` does not wait for PyTorch.
+_PUBLIC = {
+    "CapsuleLayer": "capspoe.core.layer",
+    "CapsulePoE": "capspoe.run.model",
+    "ConvAutoencoder": "capspoe.core.autoencoder",
+    "Routing": "capspoe.core.routing",
+    "reverse_route": "capspoe.core.routing",
+    "route": "capspoe.core.routing",
+    "squash": "capspoe.core.routing",
+    "train": "capspoe.training.train",
 }
-__all__ = sorted(_HOME)
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _PUBLIC:
         raise AttributeError(f"module 'capspoe' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,4 +1,4 @@
-"""The command line: parses and calls, nothing else. Heavy imports wait until a command has been understood."""
+"""The command line: finds the command and reports errors. Heavy imports wait until a command is parsed."""
 
 import os
 import sys
@@ -8,41 +8,31 @@ from importlib import import_module
 from capspoe import __version__
 from capspoe.errors import CapspoeError, CapspoeWarning
 
-SUMMARY = """capspoe: capsule networks trained without labels
-
-usage: capspoe COMMAND ...          capspoe COMMAND --help tells more
-
-  train DATA        train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz
-  sample RUN        new images from a trained run, as .png or .npz
-  encode RUN        which capsule is on for each image, and its numbers, as .npz
-  reconstruct RUN   images and what comes back through the autoencoder and the capsules, as .png
-  traverse RUN      what each number of a capsule changes, as .png
-  routing RUN       how an image is routed, as .svg, and where its capsule looks, as .png
-  report RUN        one page about the run: report.html, with every figure
-  explore RUN       a local web page on which to play with the capsules
-  evaluate RUN      how good a trained run is, beside baselines, as evaluation.json and a table
-  export RUN        the network for other programs: a folder for the Hub, ONNX, torch.export
-  data              list, fetch and verify data sets
-  bench             how fast the kernels are on this machine
-
-  --version         the version        --debug   show the traceback of an error"""
-
-
-COMMANDS = {  # where each one lives, under capspoe.commands
-    "train": "training",
-    "sample": "using",
-    "encode": "using",
-    "export": "exporting",
-    "explore": "using",
-    "reconstruct": "looking",
-    "traverse": "looking",
-    "routing": "looking",
-    "report": "looking",
-    "evaluate": "measuring",
-    "bench": "measuring",
-    "data": "data",
+COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
+    "train": ("DATA", "train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz"),
+    "sample": ("RUN", "generate images from a trained run, as .png or .npz"),
+    "encode": ("RUN", "which capsule is on for each image, and its pose, as .npz"),
+    "reconstruct": ("RUN", "images and their reconstructions, as .png"),
+    "traverse": ("RUN", "what each dimension of a capsule's pose changes, as .png"),
+    "routing": ("RUN", "how an image is routed, as .svg and .png"),
+    "report": ("RUN", "one page about the run, with every figure: report.html"),
+    "explore": ("RUN", "play with the capsules in your browser"),
+    "evaluate": ("RUN", "score a trained run beside baselines: evaluation.json and a table"),
+    "export": ("RUN", "export the network: Hugging Face Hub, ONNX, torch.export"),
+    "data": ("", "list, fetch and verify data sets"),
 }
-SHARED = ("train", "encode", "evaluate")  # by all processes of torchrun together; the rest by the first alone
+SUMMARY = "\n".join(
+    [
+        "capspoe: capsule networks trained without labels",
+        "",
+        "usage: capspoe COMMAND ...          `capspoe COMMAND --help` shows the options",
+        "",
+        *(f"  {f'{name} {argument}':<17} {text}" for name, (argument, text) in COMMANDS.items()),
+        "",
+        "  --version         print the version        --debug   show the traceback of an error",
+    ]
+)
+SHARED = ("train", "encode", "evaluate")  # run by all processes of torchrun; the others only by the first
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,9 +56,9 @@ def main(arguments: list[str] | None = None) -> None:
     process = int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
     if process and argv[0] not in SHARED:
         return
-    warnings.showwarning = tell
+    warnings.showwarning = show_warning
     try:
-        getattr(import_module(f"capspoe.commands.{COMMANDS[argv[0]]}"), argv[0])(argv[1:])
+        getattr(import_module(f"capspoe.commands.{argv[0]}"), argv[0])(argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
@@ -83,17 +73,17 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130 if interrupted else 1)
 
 
-def tell(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
-    """A warning of our own is one line for a person; those of libraries are for --debug."""
+def show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    """Print our own warnings as one line; those of libraries only with --debug."""
     if issubclass(category, CapspoeWarning):
         print(f"capspoe: warning: {' '.join(str(message).split())}", file=sys.stderr)
     elif "--debug" in sys.argv:
         print(f"{category.__name__}: {message}", file=sys.stderr)
 
 
-# What takes memory in each command, and how a library says that there was none: by many words.
-LOWER = {
-    "train": "lower --batch or --channels, or use fewer images with --limit",
+# What to do about a lack of memory in each command, and the many ways in which libraries report it.
+USE_LESS = {
+    "train": "lower --batch-size, --channels or --layers, or use fewer images with --limit",
     "sample": "lower --count, or write an .npz, which needs no more memory for more images",
     "encode": "give it fewer images",
     "evaluate": "use --quick or lower --samples",
@@ -107,9 +97,9 @@ def explain(error: Exception, command: str = "") -> str:
     if isinstance(error, CapspoeError):
         return text
     if isinstance(error, MemoryError) or any(words in text.lower() for words in NO_MEMORY):
-        from capspoe.memory import process_limits
+        from capspoe.run.memory import process_limits
 
         limits = process_limits()
         allowed = f" (this process may use {min(limits) >> 20} MB)" if limits else ""
-        return f"out of memory{allowed}; {LOWER.get(command, 'close other programs, or raise the limit')}"
+        return f"out of memory{allowed}; {USE_LESS.get(command, 'close other programs, or raise the limit')}"
     return f"unexpected {type(error).__name__}: {text[:300]} (--debug shows where)"

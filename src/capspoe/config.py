@@ -1,150 +1,178 @@
-"""Every setting of a run, the presets, and how they are written down. Imports nothing heavy."""
+"""Every setting of a run in one table, the presets, and how settings are checked and stored.
+
+Imports nothing heavy, so that `capspoe train --help` is quick.
+"""
 
 import dataclasses
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_type_hints
-
-import tyro
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_type_hints
 
 from capspoe.errors import InputError, RunError
 
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which images, and how they are brought to the network's size."""
-
-    data: Annotated[str, tyro.conf.Suppress] = "mnist"
-    size: int | None = None
-    """Resize images so that they are this many pixels wide and high (own images: 28 unless said)."""
-    crop: int | None = None
-    """Cut this many pixels: at random places in training, from the centre otherwise."""
-    colour: Literal["keep", "grey", "rgb"] = "keep"
-    """Keep the images' colours, or convert them."""
-    limit: int | None = None
-    """Use only the first so many images."""
-    skip_bad: bool = False
-    """Leave out files of a folder that are not readable images, instead of stopping."""
+Prior = Literal["fitted", "standard"]
+PRIORS: tuple[str, ...] = get_args(Prior)
 
 
-@dataclass(frozen=True)
-class AutoencoderConfig:
-    """Stage 1, the convolutional autoencoder."""
+def setting(
+    default: Any,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    advanced: bool = False,
+    estimator: str | None = None,
+    no_help: str | None = None,
+) -> Any:
+    """A row of the table.
 
-    channels: int = 32
-    """Channels of both convolutions; every 8 make a lower capsule at each position."""
-    dropout: float = 0.1
-    """Share of the code dropped in training."""
-    code_noise: float = 1.0
-    """Standard deviation of the noise before the code's sigmoid; it drives the code toward 0 and 1."""
-    optimizer: Literal["adam", "sgd"] = "adam"
-    """sgd is with momentum, as in the paper."""
-    autoencoder_epochs: int = 3
-    """Passes over the images in stage 1."""
-    autoencoder_lr: float = 2e-3
-    """Learning rate of stage 1, falling to 0."""
-    autoencoder_l2: float = 0.0
-    """l2 penalty of stage 1."""
-
-
-@dataclass(frozen=True)
-class CapsuleConfig:
-    """The capsule layers and their energy."""
-
-    layers: str = "20x16"
-    """Upper capsules x neurons, from the bottom; several layers are separated by commas."""
-    iterations: int = 3
-    """Routing iterations; 1 turns routing off."""
-    normalize: Literal["lower", "upper"] = "lower"
-    """Axis of the routing softmax: over lower capsules as in this paper, or upper ones as in Sabour's."""
-    agreement: Literal["cosine", "dot"] = "cosine"
-    """How predictions are compared with their sum."""
-    sharpness: float = 0.3
-    """Factor on the agreement; 1 is the paper's."""
-    gate: Literal["winner", "none"] = "winner"
-    """winner: exactly one capsule is on. none: the paper's energy to the letter."""
-    neurons: Literal["gaussian", "binary"] = "gaussian"
-    """Kind of upper neurons in the top layer; the layers below it are binary without a gate."""
-    bias: bool = True
-    """Biases in the energy."""
-    centred: bool = True
-    """Subtract the mean code."""
-    prior: Literal["fitted", "standard"] = "fitted"
-    """What `sample` draws from by default: the capsule's own distribution, or the paper's."""
-    components: int = 8
-    """Gaussians in each capsule's fitted prior."""
-    spread: float = 1.5
-    """Factor on the spread of the fitted prior when drawing: more gives variety, less gives typical images."""
-    contrast: float | None = None
-    """Factor on the code's logits when painting; 1: none. Unless said, up to 5, as brightness bears it."""
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """Stage 2, contrastive divergence, and the run as a whole."""
-
-    epochs: int = 10
-    """Passes over the codes for each capsule layer."""
-    least_steps: int = 1400
-    """Steps that each stage has at least: few images are gone through more often."""
-    batch: int = 128
-    """Images in a step."""
-    lr: float = 3e-3
-    """Learning rate of the capsules, falling linearly to 0 (10 times as much for binary neurons)."""
-    momentum: float = 0.9
-    """Momentum of sgd."""
-    l2: float = 1e-5
-    """l2 penalty on the capsules' weights."""
-    cd: int = 1
-    """Steps of the Markov chain."""
-    neighbours: int = 5
-    """Nearest images that each is joined to in the graph whose groups the gate learns; 0: it learns by annealing."""
-    teach: float = 1.0
-    """How much the gate is taught to choose an image's group, beside what the energy learns of it."""
-    temperature: float = 30.0
-    """Annealing: the temperature at which the gate starts; it falls to 1."""
-    anneal: float = 0.7
-    """Annealing: the share of stage 2 over which it falls."""
-    balance: float = 0.3
-    """How quickly the gate's bias brings the use of the capsules to their groups' sizes (equal when annealing)."""
-    seed: int = 0
-    """Seed of everything random."""
-    threads: int | None = None
-    """CPU threads; all cores unless said."""
-    checkpoint_seconds: float = 20.0
-    """Save at least this often."""
-    tensorboard: bool = False
-    """Also write TensorBoard events into the run folder (needs the `tensorboard` extra)."""
+    Parameters
+    ----------
+    help : one sentence for `capspoe train --help`
+    low, high : limits of numbers, inclusive
+    advanced : list it under "advanced" in the help
+    estimator : name of this setting as a parameter of `capspoe.sklearn.CapsulePoE`
+    no_help : the help of --no-NAME, for a switch that is on by default
+    """
+    metadata = {
+        "help": help,
+        "limits": (low, high),
+        "advanced": advanced,
+        "estimator": estimator,
+        "no_help": no_help,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Config:
-    """A run's settings."""
+    """All settings of a run."""
 
-    data: DataConfig = field(default_factory=DataConfig)
-    autoencoder: AutoencoderConfig = field(default_factory=AutoencoderConfig)
-    capsules: CapsuleConfig = field(default_factory=CapsuleConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    # Images
+    data: str = setting("mnist", "Data set, or path to a folder of images, an .npy or an .npz.")
+    size: int | None = setting(
+        None,
+        "Resize images to this many pixels (default: 28 for a folder of images, none otherwise).",
+        5,
+        4096,
+    )
+    crop: int | None = setting(
+        None, "Crop to this many pixels: at random in training, from the centre otherwise.", 5, 4096
+    )
+    colour: Literal["keep", "grey", "rgb"] = setting("keep", "Keep the images' colours, or convert them.")
+    limit: int | None = setting(None, "Use only this many images, from the start of the data set.", 1, 1e12)
+    skip_bad: bool = setting(False, "Skip unreadable image files instead of stopping.", advanced=True)
+
+    # The capsule layers
+    layers: str = setting("20x16", "CAPSULESxNEURONS of each layer, bottom first, for example 64x16,20x16.")
+    gate: Literal["winner", "none"] = setting(
+        "winner", "winner: exactly one capsule is on. none: the paper's energy as written.", estimator="gate"
+    )
+    neurons: Literal["gaussian", "binary"] = setting(
+        "gaussian", "Kind of neurons in the top layer; layers below it are binary.", estimator="neurons"
+    )
+    iterations: int = setting(3, "Routing iterations; 1 turns routing off.", 1, 1000)
+    normalize: Literal["lower", "upper"] = setting(
+        "lower", "Axis of the routing softmax: over the lower capsules (this paper) or the upper ones (Sabour).",
+        advanced=True,
+    )  # fmt: skip
+    agreement: Literal["cosine", "dot"] = setting(
+        "cosine", "Agreement in routing: cosine (this paper) or dot product (Sabour).", advanced=True
+    )
+    sharpness: float = setting(
+        1.0, "Factor on the agreement in routing (the paper's is 1).", -1000, 1000, advanced=True
+    )
+    bias: bool = setting(True, "Learn biases.", advanced=True, no_help="Without biases, as in the paper.")
+    centred: bool = setting(
+        True,
+        "Subtract the mean code.",
+        advanced=True,
+        no_help="Do not subtract the mean code, as in the paper.",
+    )
+
+    # The autoencoder (stage 1)
+    channels: int = setting(32, "Channels of each convolution; every 8 form a lower capsule.", 8, 65536)
+    autoencoder_epochs: int = setting(3, "Epochs of the autoencoder.", 1, 1e6)
+    dropout: float = setting(0.1, "Dropout on the code.", 0, 0.95, advanced=True)
+    code_noise: float = setting(
+        1.0, "Standard deviation of the noise before the code's sigmoid; drives the code to 0 and 1.", 0, 100,
+        advanced=True,
+    )  # fmt: skip
+    autoencoder_optimizer: Literal["adam", "sgd"] = setting(
+        "adam", "Optimizer of the autoencoder; sgd has momentum, as in the paper.", advanced=True
+    )
+    autoencoder_learning_rate: float = setting(
+        2e-3, "Learning rate of the autoencoder.", 0, 10, advanced=True
+    )
+    autoencoder_weight_decay: float = setting(
+        0.0, "Weight decay (l2) of the autoencoder.", 0, 10, advanced=True
+    )
+
+    # Contrastive divergence (stage 2)
+    epochs: int = setting(10, "Epochs of each capsule layer.", 1, 1e6, estimator="n_iter")
+    learning_rate: float = setting(
+        3e-3, "Learning rate of the capsules; the default for binary neurons is 10 times as much.", 0, 100,
+        estimator="learning_rate",
+    )  # fmt: skip
+    batch_size: int = setting(128, "Images per training step.", 1, 1e6, estimator="batch_size")
+    min_steps: int = setting(1400, "Minimum steps of each stage: small data sets get extra epochs.", 0, 1e9)
+    momentum: float = setting(0.9, "Momentum of SGD.", 0, 0.999, advanced=True)
+    weight_decay: float = setting(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10, advanced=True)
+    cd_steps: int = setting(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6, advanced=True)
+    gate_targets: Literal["spectral", "none"] = setting(
+        "spectral", "spectral: the gate learns spectral clusters of the codes' neighbour graph. none: anneal it.",
+        advanced=True,
+    )  # fmt: skip
+    neighbours: int = setting(
+        5, "Neighbours of each code in the nearest-neighbour graph.", 1, 1000, advanced=True
+    )
+    gate_loss_weight: float = setting(1.0, "Weight of the gate's cross-entropy loss.", 0, 1000, advanced=True)
+    balance_rate: float = setting(
+        0.3, "Rate at which the gate's bias moves toward the targets' shares (equal use without targets).", 0, 100,
+        advanced=True,
+    )  # fmt: skip
+    gate_temperature: float = setting(
+        30.0, "Initial temperature of the gate when annealing; it falls to 1.", 1, 1e6, advanced=True
+    )
+    anneal_fraction: float = setting(0.7, "Fraction of stage 2 spent annealing.", 0, 1, advanced=True)
+
+    # Sampling
+    prior: Prior = setting(  # noqa: RUF009
+        "fitted", "Prior that `sample` draws poses from: fitted to each capsule's images, or the paper's."
+    )
+    prior_components: int = setting(8, "Gaussians in each capsule's fitted prior.", 1, 256, advanced=True)
+    prior_scale: float = setting(
+        1.5, "Factor on the fitted prior's standard deviation (sampling temperature).", 0, 100, advanced=True
+    )
+    logit_scale: float | None = setting(
+        None, "Factor on the code's logits when decoding (default: the largest up to 5 that preserves brightness).",
+        0.1, 100, advanced=True,
+    )  # fmt: skip
+
+    # The run
+    seed: int = setting(0, "Random seed.", -(2**62), 2**62, estimator="random_state")
+    threads: int | None = setting(None, "CPU threads (default: all cores).", 1, 1024)
+    checkpoint_seconds: float = setting(20.0, "Seconds between checkpoints.", 0, 1e9, advanced=True)
+    tensorboard: bool = setting(
+        False, "Also write TensorBoard events (needs the `tensorboard` extra).", advanced=True
+    )
 
     def replace(self, **changes: Any) -> "Config":
-        """A copy with fields changed by their plain names, whichever part they belong to."""
-        parts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        for name, value in changes.items():
-            owner = next((p for p, part in parts.items() if hasattr(part, name)), None)
-            if owner is None:
-                raise InputError(f"there is no setting {name!r}; `capspoe train --help` lists them")
-            parts[owner] = dataclasses.replace(parts[owner], **{name: value})
-        return Config(**parts)
+        """A copy with some settings changed."""
+        unknown = set(changes) - set(FIELDS)
+        if unknown:
+            raise InputError(f"there is no setting {min(unknown)!r}; `capspoe train --help` lists them")
+        return dataclasses.replace(self, **changes)
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+FREE_TO_CHANGE = ("threads", "checkpoint_seconds", "tensorboard")  # do not change the result of a run
 
 
 def from_dict(stored: Any, where: str = "config.json") -> Config:
-    """The inverse of `dataclasses.asdict`; every field is checked, none is guessed."""
-    parts: dict[str, Any] = {}
-    for name, cls in get_type_hints(Config).items():
-        values = stored.get(name) if isinstance(stored, dict) else None
-        if not isinstance(values, dict) or set(values) != {f.name for f in dataclasses.fields(cls)}:
-            raise RunError(f"{where} is damaged: its settings for {name!r} are not complete")
-        parts[name] = cls(**values)
-    config = Config(**parts)
+    """The inverse of `dataclasses.asdict`; every field must be there and valid."""
+    if not isinstance(stored, dict) or set(stored) != set(FIELDS):
+        raise RunError(f"{where} is damaged: its settings are not complete")
+    config = Config(**stored)
     try:
         check(config)
     except InputError as error:
@@ -163,34 +191,19 @@ def parse_layers(text: str) -> list[tuple[int, int]]:
     return layers
 
 
-_LIMITS: dict[str, tuple[float, float]] = {
-    "size": (5, 4096), "crop": (5, 4096), "limit": (1, 1e12),
-    "channels": (8, 65536), "dropout": (0, 0.95), "code_noise": (0, 100), "autoencoder_epochs": (1, 1e6),
-    "autoencoder_lr": (0, 10), "autoencoder_l2": (0, 10),
-    "iterations": (1, 1000), "sharpness": (-1000, 1000), "components": (1, 256), "spread": (0, 100),
-    "contrast": (0.1, 100),
-    "epochs": (1, 1e6), "least_steps": (0, 1e9), "batch": (1, 1e6), "lr": (0, 100),
-    "momentum": (0, 0.999), "l2": (0, 10), "cd": (1, 10**6), "neighbours": (0, 1000),
-    "teach": (0, 1000),
-    "temperature": (1, 1e6), "anneal": (0, 1), "balance": (0, 100),
-    "seed": (-(2**62), 2**62), "threads": (1, 1024), "checkpoint_seconds": (0, 1e9),
-}  # fmt: skip
-
-
 def check(config: Config) -> None:
-    """Refuse settings that cannot work, naming the one that cannot."""
-    for part in (config.data, config.autoencoder, config.capsules, config.training):
-        for name, kind in get_type_hints(type(part)).items():
-            value = getattr(part, name)
-            if not _fits(value, kind):
-                raise InputError(f"{name} cannot be {value!r}")
-            if value is not None and name in _LIMITS:
-                low, high = _LIMITS[name]
-                if not low <= value <= high:
-                    raise InputError(f"{name} must be between {low:g} and {high:g}, not {value!r}")
-    if config.autoencoder.channels % 8:
-        raise InputError(f"channels must be a multiple of 8, not {config.autoencoder.channels}")
-    parse_layers(config.capsules.layers)
+    """Raise an InputError that names the first invalid setting."""
+    for name, kind in get_type_hints(Config).items():
+        value, (low, high) = getattr(config, name), FIELDS[name].metadata["limits"]
+        if not _fits(value, kind):
+            choices = get_args(kind) if getattr(kind, "__origin__", None) is Literal else ()
+            hint = f"; choose one of {', '.join(map(str, choices))}" if choices else ""
+            raise InputError(f"{name} cannot be {value!r}{hint}")
+        if value is not None and low is not None and not low <= value <= high:
+            raise InputError(f"{name} must be between {low:g} and {high:g}, not {value!r}")
+    if config.channels % 8:
+        raise InputError(f"channels must be a multiple of 8, not {config.channels}")
+    parse_layers(config.layers)
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -206,36 +219,33 @@ def _fits(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
-# What a preset changes from the defaults above, for every data set and for some.
-_PRESETS: dict[str, dict[str, Any]] = {
+# What a preset, a data set and --literal change from the defaults above.
+PRESETS: dict[str, dict[str, Any]] = {
     "small": {},
     "paper": {
         "channels": 128,
         "autoencoder_epochs": 2,
-        "autoencoder_lr": 1e-3,
+        "autoencoder_learning_rate": 1e-3,
         "epochs": 6,
-        "least_steps": 750,
+        "min_steps": 750,
     },
 }
-_FOR_DATA: dict[str, dict[str, Any]] = {
-    "cifar10": {"crop": 28},
-    "digits": {"batch": 64},
-}
+_FOR_DATA: dict[str, dict[str, Any]] = {"cifar10": {"crop": 28}, "digits": {"batch_size": 64}}
 _LITERAL: dict[str, Any] = {
-    "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0,
-    "sharpness": 1.0, "prior": "standard", "spread": 1.0, "contrast": 1.0, "optimizer": "sgd", "autoencoder_lr": 0.2,
-    "autoencoder_l2": 1e-5, "lr": 0.02, "neighbours": 0,
+    "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0, "prior": "standard",
+    "prior_scale": 1.0, "logit_scale": 1.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,
+    "autoencoder_weight_decay": 1e-5, "learning_rate": 0.02, "gate_targets": "none",
 }  # fmt: skip
+BINARY_RATE = 10  # binary neurons take a learning rate this many times that of gaussian ones
 
 
 def preset(
     name: str = "small", data: str = "mnist", literal: bool = False, neurons: str | None = None
 ) -> Config:
     """The settings of a preset for a data set, before the user's own changes."""
-    if name not in _PRESETS:
-        raise InputError(f"there is no preset {name!r}; there are {', '.join(_PRESETS)}")
-    config = Config().replace(data=data, **_PRESETS[name])
-    config = config.replace(**_FOR_DATA.get(data, {}))
+    if name not in PRESETS:
+        raise InputError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
+    config = Config().replace(data=data, **(PRESETS[name] | _FOR_DATA.get(data, {})))
     if neurons == "binary":
-        config = config.replace(neurons="binary", lr=10 * config.training.lr)
+        config = config.replace(neurons="binary", learning_rate=BINARY_RATE * config.learning_rate)
     return config.replace(**_LITERAL) if literal else config

@@ -1,32 +1,45 @@
-"""Shared by the data tests: an empty cache, and a web server on this machine that serves given bytes."""
+"""An empty cache, a local web server, and the toy data set in the catalogue."""
 
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import toyset
+
+from capspoe.data import CATALOGUE
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache folder."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("CAPSPOE_DATA", str(folder))
-    return folder
+    """The path of an empty cache."""
+    monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
-class Web:
-    """What a server answers, by path; an answer may be bytes, a status, or bytes with a wrong length."""
+@pytest.fixture
+def toy(cache, monkeypatch):
+    """toy(*servers) registers the toy data set and returns its folder in the cache."""
+    monkeypatch.setitem(CATALOGUE, "toy", toyset.toy_entry())
 
-    def __init__(self, answers, delay=0.0):
-        self.answers, self.delay, self.asked = dict(answers), delay, []
-        web = self
+    def start(*servers):
+        toyset.register(*(server.url for server in servers))
+        return cache / "toy"
+
+    return start
+
+
+class Server:
+    """Answer each path with bytes, a status, or (bytes, a wrong Content-Length)."""
+
+    def __init__(self, answers, delay):
+        self.asked = asked = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                web.asked.append(self.path)
-                time.sleep(web.delay)
-                answer = web.answers.get(self.path, 404)
+                asked.append(self.path)
+                time.sleep(delay)
+                answer = answers.get(self.path, 404)
                 if isinstance(answer, int):
                     self.send_error(answer)
                     return
@@ -50,15 +63,15 @@ class Web:
 
 @pytest.fixture
 def serve(monkeypatch):
-    """serve(answers, delay) starts a server that ends with the test."""
+    """serve(answers, delay) starts a server that stops with the test."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    running = []
+    servers = []
 
     def start(answers, delay=0.0):
-        running.append(Web(answers, delay))
-        return running[-1]
+        servers.append(Server(answers, delay))
+        return servers[-1]
 
     yield start
-    for web in running:
-        web.server.shutdown()
-        web.server.server_close()
+    for server in servers:
+        server.server.shutdown()
+        server.server.server_close()

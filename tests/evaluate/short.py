@@ -1,24 +1,32 @@
-"""Evaluations that take seconds, in this process and in those that a test starts."""
+"""Settings that make runs and evaluations take seconds."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from capspoe.evaluate import baselines, features, settings
+from capspoe.evaluate import baselines, features, run
+
+SETTINGS = {
+    "size": 12, "limit": 256, "channels": 16, "layers": "4x6", "autoencoder_epochs": 12, "epochs": 15, "min_steps": 0,
+    "batch_size": 32, "prior_components": 2, "threads": 1,
+}  # fmt: skip
+FEW = {"ais_steps": 60, "ais_chains": 20, "traversal_starts": 2, "gibbs": 5}
 
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
-    """A feature net trained in a moment, and few epochs for the baselines."""
-    patch.setattr(features, "LEAST_STEPS", 120)
-    patch.setattr(baselines, "RBM_STEPS", 20)
-    patch.setattr(baselines, "PIXEL_EPOCHS", 2)
-    few = {"ais_steps": 60, "ais_chains": 20, "traversal_starts": 2, "gibbs": 5}
+    """Make evaluations take seconds, without compiling kernels."""
+    patch.setenv("CAPSPOE_BACKEND", "reference")
+    patch.setattr(features, "MIN_STEPS", 120)
+    patch.setattr(baselines, "RBM_GIBBS", 20)
     for name in ("FULL", "QUICK"):
-        patch.setattr(settings, name, replace(getattr(settings, name), **few))
+        patch.setattr(run, name, replace(getattr(run, name), **FEW))
 
 
-def shortened(code: str) -> str:
-    """The code of a process of its own, with the same patches."""
-    patched = "import pytest, short; short.shorten(pytest.MonkeyPatch())"
-    return f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {patched}\n{code}"
+@contextmanager
+def short(cache) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPSPOE_DATA", str(cache))
+        shorten(patch)
+        yield

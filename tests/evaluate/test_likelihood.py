@@ -1,88 +1,87 @@
 """Annealed importance sampling against the sum over every state."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
-from capspoe.evaluate.likelihood import (
-    anneal_down,
-    anneal_up,
-    fields,
-    freeze,
-    gibbs,
-    log_weight,
-    log_z,
-    log_z_base,
+from capspoe.core.layer import CapsuleLayer
+from capspoe.evaluate.likelihood import Annealed, freeze, likelihood, log_z
+
+F64 = torch.float64
+STATES = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=F64).reshape(-1, 3, 2)
+kinds = pytest.mark.parametrize(
+    ("gate", "neurons"), [(g, n) for g in ("winner", "none") for n in ("binary", "gaussian")]
 )
-from tiny import all_visible, some_routing, tiny_layer
-
-KINDS = [(g, n) for g in ("winner", "none") for n in ("binary", "gaussian")]
 
 
-def strong(gate, neurons):
-    """A tiny layer with couplings strong enough that its units are far from independent."""
-    layer = tiny_layer(gate, neurons)
+def layer_and_routing(gate, neurons):
+    """Six visible units and two capsules, coupled strongly; unequal routing weights."""
+    rng = torch.Generator().manual_seed(2)
+    layer = CapsuleLayer((3, 2), (2, 2), gate=gate, neurons=neurons, initial_std=0.75, seed=1, dtype=F64)
     with torch.no_grad():
-        layer.w_JNMI.mul_(1.5)
-    return layer, some_routing(layer)
+        layer.mu.copy_(0.3 * torch.rand(3, 2, generator=rng, dtype=F64))
+        layer.a.copy_(0.5 * torch.randn(3, 2, generator=rng, dtype=F64))
+        layer.b.copy_(0.5 * torch.randn(2, 2, generator=rng, dtype=F64))
+        layer.d.copy_(torch.tensor([-0.4, 0.4]))
+    return layer, torch.softmax(torch.randn(2, 3, generator=rng, dtype=F64), -1)
 
 
-@pytest.mark.parametrize(("gate", "neurons"), KINDS)
-def test_unnormalised_probability_is_the_layers_free_energy(gate, neurons):
-    layer, c = strong(gate, neurons)
-    x = all_visible(layer)
-    m = freeze(layer, c)
-    expected = -layer.free_energy(x, c.expand(len(x), -1, -1))
-    flat = x.flatten(1)
-    np.testing.assert_allclose(log_weight(m, flat, fields(m, flat), 1.0), expected.detach(), rtol=1e-10)
+def annealed(gate, neurons):
+    layer, c = layer_and_routing(gate, neurons)
+    return Annealed(freeze(layer, c), torch.linspace(-0.5, 0.5, 6, dtype=F64).reshape(3, 2))
 
 
-@pytest.mark.parametrize(("gate", "neurons"), KINDS)
-def test_log_z_of_the_start_is_exact(gate, neurons):
-    layer, c = strong(gate, neurons)
-    m, x = freeze(layer, c, torch.rand(3, 2, dtype=torch.float64)), all_visible(layer).flatten(1)
-    counted = torch.logsumexp(log_weight(m, x, fields(m, x), 0.0), 0)
-    assert log_z_base(m) == pytest.approx(float(counted))
+def log_weights(m, t):
+    return m.log_weight(STATES, m.layer.preactivation(STATES, None), t)
 
 
-@pytest.mark.parametrize("t", [0.4, 1.0])
-@pytest.mark.parametrize(("gate", "neurons"), KINDS)
-def test_a_gibbs_step_leaves_the_distribution_as_it_is(gate, neurons, t):
-    layer, c = strong(gate, neurons)
-    m, x = freeze(layer, c), all_visible(layer).flatten(1)
-    p = torch.softmax(log_weight(m, x, fields(m, x), t), 0)
+def exact_samples(m, t, count):
     rng = torch.Generator().manual_seed(0)
-    drawn = x[torch.multinomial(p, 100_000, replacement=True, generator=rng)]
-    after = gibbs(m, fields(m, drawn), t, rng)
-    place = (after @ (2.0 ** torch.arange(5, -1, -1, dtype=torch.float64))).long()
-    found = torch.bincount(place, minlength=64) / len(after)
+    chosen = torch.multinomial(torch.softmax(log_weights(m, t), 0), count, replacement=True, generator=rng)
+    return STATES[chosen], rng
+
+
+@kinds
+def test_a_frozen_layer_has_the_free_energy_of_its_routing(gate, neurons):
+    layer, c = layer_and_routing(gate, neurons)
+    expected = -layer.free_energy(STATES, c.expand(len(STATES), -1, -1))
+    m = Annealed(freeze(layer, c), torch.zeros(3, 2, dtype=F64))
+    np.testing.assert_allclose(log_weights(m, 1.0), expected.detach(), rtol=1e-10)
+
+
+@kinds
+def test_log_z_of_independent_units_is_exact(gate, neurons):
+    m = annealed(gate, neurons)
+    assert m.log_z_base() == pytest.approx(float(torch.logsumexp(log_weights(m, 0.0), 0)))
+
+
+@kinds
+@pytest.mark.parametrize("t", [0.4, 1.0])
+def test_a_gibbs_step_leaves_the_distribution_invariant(gate, neurons, t):
+    m = annealed(gate, neurons)
+    x, rng = exact_samples(m, t, 100_000)
+    after = m.gibbs(m.layer.preactivation(x, None), t, rng).flatten(1)
+    number = (after @ (2.0 ** torch.arange(5, -1, -1, dtype=F64))).long()
+    found, p = torch.bincount(number, minlength=64) / len(after), torch.softmax(log_weights(m, t), 0)
     assert float((found - p).abs().max()) < 5 * float((p.max() / len(after)).sqrt())
 
 
-@pytest.mark.parametrize(("gate", "neurons"), KINDS)
-def test_both_directions_meet_at_the_counted_value(gate, neurons):
-    layer, c = strong(gate, neurons)
-    m, x = freeze(layer, c), all_visible(layer).flatten(1)
-    said = log_weight(m, x, fields(m, x), 1.0)
-    exact = float(torch.logsumexp(said, 0))
-    rng = torch.Generator().manual_seed(2)
-    start = x[torch.multinomial(torch.softmax(said, 0), 5000, replacement=True, generator=rng)]
-    bracket = log_z(m, start, steps=60, chains=1500, warm=2, seed=0)
-    assert bracket.lower == pytest.approx(exact, abs=0.04)
-    assert bracket.upper == pytest.approx(exact, abs=0.04)
-    assert bracket.near_data == pytest.approx(exact, abs=0.04)
+@kinds
+def test_both_directions_meet_at_the_exact_value(gate, neurons):
+    m = annealed(gate, neurons)
+    exact = float(torch.logsumexp(log_weights(m, 1.0), 0))
+    found = log_z(m, exact_samples(m, 1.0, 5000)[0], steps=60, chains=1500, warm=2)
+    assert found == pytest.approx(dict.fromkeys(("lower", "upper", "near_data"), exact), abs=0.05)
 
 
-@pytest.mark.parametrize(("gate", "neurons"), KINDS)
-def test_too_few_steps_err_on_the_side_they_should(gate, neurons):
-    """Means of log weights: below log Z going up, above it coming down from exact samples."""
-    layer, c = strong(gate, neurons)
-    m, x = freeze(layer, c), all_visible(layer).flatten(1)
-    said = log_weight(m, x, fields(m, x), 1.0)
-    exact = float(torch.logsumexp(said, 0))
-    rng = torch.Generator().manual_seed(1)
-    start = x[torch.multinomial(torch.softmax(said, 0), 4000, replacement=True, generator=rng)]
-    lower = log_z_base(m) + float(anneal_up(m, 2, 4000, rng)[0].mean())
-    upper = log_z_base(m) - float(anneal_down(m, 2, start, rng).mean())
-    assert lower < exact - 0.02
-    assert upper > exact + 0.02
+def test_independent_units_have_their_entropy(data, monkeypatch):
+    """Codes of fair bits: V units have V log 2 nats, and the trained layer knows nothing better."""
+    half = data.train._replace(codes=np.full_like(data.train.codes, 0.5))
+    monkeypatch.setattr(data, "train", half)
+    monkeypatch.setattr(data, "test", half)
+    found = likelihood(data, steps=40, chains=10)
+    assert found["units"] == data.train.codes[0].size
+    assert found["log_p_independent"] == pytest.approx(-found["units"] * np.log(2), rel=0.01)
+    assert found["log_p_upper"] < found["log_p_independent"]

@@ -1,26 +1,31 @@
-"""A browser on the explorer's page, as a person uses it."""
+"""A browser on the explorer's page, used as a person would."""
 
 import json
 import shutil
 import tempfile
 
-from conftest import until
+from serving import until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),
-    "--disable-dev-shm-usage",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
 )
 LAPTOP, PHONE = (1280, 800), (390, 844)
-PICTURE = (
-    "return Array.from(document.getElementById(arguments[0]).getContext('2d').getImageData(0,0,28,28).data)"
-)
+STROKE = """
+const [from, to] = arguments, pad = document.getElementById('pad'), box = pad.getBoundingClientRect();
+pad.setPointerCapture = () => {};
+const at = (kind, [x, y]) => pad.dispatchEvent(new PointerEvent(kind, {button: 0, pointerId: 1,
+  clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true}));
+at('pointerdown', from);
+for (let k = 1; k <= 8; k++) at('pointermove', [0, 1].map((i) => from[i] + (to[i] - from[i]) * k / 8));
+at('pointerup', to);
+"""
 
 
 class Page:
-    """A browser that notes what went wrong."""
+    """The browser, and what went wrong in it."""
 
     def __init__(self):
         from selenium import webdriver
@@ -33,30 +38,28 @@ class Page:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.driver.set_script_timeout(30)
 
-    def look(self, size=LAPTOP, dark=False, calm=False):
-        features = [
-            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
-            {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"},
-        ]
+    def look(self, size=LAPTOP, dark=False):
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def open(self, address):
+        """Load an address and wait until the sliders are there."""
         self.address = "/".join(address.split("/")[:3]) + "/"
         self.driver.get("about:blank")
         self.driver.get_log("browser"), self.driver.get_log("performance")
         self.driver.get(address)
         self.until("document.documentElement.dataset.ready === 'true'")
+        self.settled()
         return self
 
     def js(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
 
     def until(self, condition):
-        return until(lambda: self.js(f"return {condition}"), 60)
+        return until(lambda: self.js(f"return {condition}"))
 
     def find(self, selector):
         return self.driver.find_element("css selector", selector)
@@ -64,54 +67,50 @@ class Page:
     def all(self, selector):
         return self.driver.find_elements("css selector", selector)
 
+    def text(self, identifier):
+        return self.js("return document.getElementById(arguments[0]).textContent", identifier)
+
     def click(self, selector):
         self.js("arguments[0].scrollIntoView({block: 'center'})", self.find(selector))
         self.find(selector).click()
 
-    def keys(self, *keys):
+    def keys(self, *keys, control=False):
         from selenium.webdriver.common.action_chains import ActionChains
+        from selenium.webdriver.common.keys import Keys
 
         chain = ActionChains(self.driver)
-        for key in keys:
-            if isinstance(key, tuple):
-                for held in key[:-1]:
-                    chain.key_down(held)
-                chain.send_keys(key[-1])
-                for held in key[:-1]:
-                    chain.key_up(held)
-            else:
-                chain.send_keys(key)
-        chain.perform()
+        if control:
+            chain.key_down(Keys.CONTROL)
+        chain.send_keys(*keys).key_up(Keys.CONTROL).perform()
 
     def pixels(self, canvas="picture"):
-        return self.js(PICTURE, canvas)
+        return self.js("return document.getElementById(arguments[0]).toDataURL()", canvas)
 
     def changed(self, before, canvas="picture"):
         return until(lambda: self.pixels(canvas) != before)
 
-    def ready(self):
-        self.until("document.querySelectorAll('#gallery .tile').length > 0")
-        self.settled()
-        until(lambda: any(self.pixels()[0::4]))
-        return self
-
     def settled(self):
-        """The films are those of the capsule that is chosen."""
+        """The sliders are those of the chosen capsule."""
         self.until(
             "document.getElementById('sliders').dataset.capsule === "
-            "document.querySelector('#gallery .tile[aria-pressed=true]').dataset.capsule"
+            "document.querySelector('#gallery [aria-pressed=true]')?.dataset.capsule"
         )
 
+    def choose(self, capsule):
+        self.click(f"#gallery [data-capsule='{capsule}']")
+        self.settled()
+
     def slide(self, index, value):
-        """Moves a film with the mouse."""
+        """Drag a slider with the mouse."""
         from selenium.webdriver.common.action_chains import ActionChains
 
-        self.settled()
         film = self.all(".slider .film")[index]
         self.js("arguments[0].scrollIntoView({block: 'center'})", film)
-        half = film.rect["width"] / 2
         chain = ActionChains(self.driver).move_to_element(film).click_and_hold()
-        chain.move_by_offset(round(half * value / 3.5), 0).release().perform()
+        chain.move_by_offset(round(film.rect["width"] / 2 * value / 3.5), 0).release().perform()
+
+    def stroke(self, start, end):
+        self.js(STROKE, start, end)
 
     def values(self):
         return self.js("return [...document.querySelectorAll('.slider output')].map((o) => o.textContent)")
@@ -119,20 +118,6 @@ class Page:
     def problems(self):
         """Errors on the console, and requests to anywhere else."""
         errors = [e["message"] for e in self.driver.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
-        errors = [
-            e for e in errors if "willReadFrequently" not in e
-        ]  # these tests read the canvases, the page does not
         events = [json.loads(e["message"])["message"] for e in self.driver.get_log("performance")]
         urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return errors + [u for u in urls if not u.startswith((self.address, "data:", "blob:", "about:"))]
-
-
-def draw(page):
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    pad = page.find("#pad")
-    page.js("arguments[0].scrollIntoView({block: 'center'})", pad)
-    chain = ActionChains(page.driver).move_to_element_with_offset(pad, -40, -90).click_and_hold()
-    for x, y in ((80, 0), (-60, 80), (40, 40), (-70, 60)):
-        chain.move_by_offset(x, y)
-    chain.release().perform()

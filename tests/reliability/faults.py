@@ -1,11 +1,11 @@
-"""Faults that a run meets, and what must hold after each: nothing lost, nothing left lying about.
+"""Faults that a run meets, and what must hold after each: nothing lost, no file left behind.
 
-    python tests/reliability/faults.py kill [--times 100] [--seed 0]
-    python tests/reliability/faults.py stop [--times 100]         SIGTERM and Ctrl-C instead
-    python tests/reliability/faults.py damage [--times 200]
-    python tests/reliability/faults.py disk                       as root: mounts small file systems
+    python tests/reliability/faults.py kill [stop damage disk] [--times 100] [--seed 0]
 
-Each prints one line of what it tried and what happened, and exits with 1 when anything was lost.
+kill: SIGKILL; stop: SIGTERM and Ctrl-C; damage: of one file; disk: full or read-only, as root, by mounting small
+file systems.
+
+Each prints one line about what it tried and what happened, and exits with 1 if anything was lost.
 """
 
 import argparse
@@ -28,19 +28,18 @@ from typing import NamedTuple
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from capspoe import checkpoint, cli
+from capspoe import cli, train
 from capspoe.errors import RunError
-from capspoe.training import train
+from capspoe.run import checkpoint
 from runs import QUICK, WAYS, damage, options, same_weights, weights_of
 
 LASTING = {"config.json", "environment.json", "metrics.jsonl", "samples.png", "checkpoints"}
 
 
 class Command:
-    """`capspoe ...` in a child that is forked from this process, which has everything imported and compiled.
+    """`capspoe ...` in a fork of this process, which has everything imported and compiled.
 
-    Python starts in seconds and a quick run is done in less: so a hundred of them can be ended at moments that
-    matter. Nothing else is shared; the child has files, signals and an end of its own.
+    Python starts in seconds and a quick run takes less, so a hundred of them can be ended at moments that matter.
     """
 
     def __init__(self, *arguments: object) -> None:
@@ -70,7 +69,7 @@ class Command:
         os.kill(self.pid, number)
 
     def poll(self) -> bool:
-        """Whether it still runs, without waiting for it."""
+        """Whether it still runs."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def wait(self) -> "Ended":
@@ -106,26 +105,30 @@ def metrics_of(folder: Path) -> list[dict]:
 
 
 def check_whole(reference: Path, folder: Path, metrics: bool = True) -> None:
-    """The run ended as one that was left alone, and has the same files, no more."""
+    """The run equals one that was left alone, and has the same files, no more."""
     assert same_weights(reference, folder), "the weights differ"
     assert {path.name for path in folder.iterdir()} == LASTING, sorted(p.name for p in folder.iterdir())
     assert not [p for p in folder.rglob("*") if ".writing" in p.name], "a temporary file stayed"
     assert len(checkpoint.numbered(folder)) == checkpoint.KEPT
-    assert checkpoint.newest(folder).damaged == []
+    assert checkpoint.newest(folder).problems == ()
     if metrics:
         assert metrics_of(reference) == metrics_of(folder), "the metrics differ"
     assert (reference / "samples.png").read_bytes() == (folder / "samples.png").read_bytes()
 
 
-def interrupted(
-    home: Path, times: int, seed: int, signals: tuple[signal.Signals, ...]
-) -> tuple[Path, Counter]:
-    """Train, ending it at random moments `times` times; every run that came through is compared and begun anew."""
+def finished(home: Path) -> Path:
+    """A run that is left alone, trained once."""
+    train("digits", home / "reference", quiet=True, **QUICK)
+    return home / "reference"
+
+
+def interrupted(home: Path, times: int, seed: int, *signals: signal.Signals) -> Counter:
+    """Train, ending it at random moments `times` times; every run that finishes is compared, and a new one starts."""
     rng, ends = random.Random(seed), Counter()
-    reference, folder = home / "reference", home / "run"
-    train("digits", reference, quiet=True, **QUICK)
+    reference, folder = finished(home), home / "run"
+    shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
-    finish(home / "timed")
+    finish(home / f"timed-{seed}-{signals[0]}")
     whole = time.monotonic() - began
     while sum(n for what, n in ends.items() if what.startswith("ended")) < times:
         fresh, began = not folder.exists(), time.monotonic()
@@ -138,22 +141,22 @@ def interrupted(
         process.send(rng.choice(signals))
         code, said = process.wait()
         assert "Traceback" not in said, said
-        if code == 0:  # it came to its end before the signal: begin anew
+        if code == 0:  # it finished before the signal
             check_whole(reference, folder)
             shutil.rmtree(folder)
             ends["finished first"] += 1
             continue
         ends[f"ended with {code}"] += 1
         if folder.exists() and checkpoint.numbered(folder):
-            assert checkpoint.newest(folder).damaged == [], "a checkpoint was left half-written"
+            assert checkpoint.newest(folder).problems == (), "a checkpoint was left half-written"
             ends["in " + checkpoint.newest(folder).state.stage] += 1
     finish(folder)
     check_whole(reference, folder)
-    return folder, ends
+    return ends
 
 
 def damaged_run(unfinished: Path, reference: Path, folder: Path, rng: random.Random) -> tuple[str, str, str]:
-    """Damage one file of an unfinished run, carry it on, and see that it is named and nothing is lost."""
+    """Damage one file of an unfinished run and resume it: the file is named and nothing is lost."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(unfinished, folder)
     victim = rng.choice(sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "samples.png"))
@@ -163,10 +166,10 @@ def damaged_run(unfinished: Path, reference: Path, folder: Path, rng: random.Ran
     done = finish(folder)
     check_whole(reference, folder, metrics=victim.name != "metrics.jsonl")
     named = victim.name in done.said or victim.parent.name in done.said
-    # codes and groups are computed again as if they had not been there; older checkpoints are not even looked at.
+    # Codes are computed again as if they had not been there; older checkpoints are not even read.
     newest = checkpoint.numbered(unfinished)[-1].name
     older = victim.relative_to(folder).parts[0] == "checkpoints" and victim.parent.name != newest
-    spare = victim.name.startswith(("codes.", "groups.")) or older
+    spare = victim.name.startswith("codes.") or older
     assert named or unchanged or spare, f"{victim.name} {how}: not named in {done.said!r}"
     return victim.name, how, "named" if named else "not needed" if not unchanged else "means the same"
 
@@ -181,8 +184,9 @@ def same_meaning(before: bytes, after: bytes) -> bool:
 
 def half_way(home: Path) -> tuple[Path, Path]:
     """A finished run, and the same stopped in the middle of stage 2."""
-    reference, unfinished = home / "reference", home / "unfinished"
-    train("digits", reference, quiet=True, **QUICK)
+    reference, unfinished = finished(home), home / "unfinished"
+    if unfinished.exists():
+        return reference, unfinished
     process = Command(*training(unfinished))
     while process.poll():
         try:
@@ -218,7 +222,7 @@ def can_mount() -> bool:
 
 
 def full_disk(home: Path, reference: Path, kilobytes: int) -> str:
-    """Train on a file system of so many kB; when it is full, enlarge it and carry on."""
+    """Train on a file system of so many kB; when it is full, enlarge it and resume."""
     with mounted(home / f"disk-{kilobytes}", f"{kilobytes}k") as disk:
         first = capspoe(*training(disk / "run"))
         if first.code:
@@ -230,11 +234,11 @@ def full_disk(home: Path, reference: Path, kilobytes: int) -> str:
             subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
             finish(disk / "run")
         check_whole(reference, disk / "run")
-        return "full, said so, carried on" if first.code else "large enough"
+        return "full, reported, resumed" if first.code else "large enough"
 
 
 def read_only(home: Path, reference: Path, unfinished: Path) -> None:
-    """A run folder that cannot be written: a finished one can be used, an unfinished one says why it stays so."""
+    """A read-only run folder: a finished one can be used, an unfinished one gives one clear line."""
     with mounted(home / "closed", "64m") as disk:
         shutil.copytree(reference, disk / "done")
         shutil.copytree(unfinished, disk / "half")
@@ -255,19 +259,20 @@ def read_only(home: Path, reference: Path, unfinished: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("fault", choices=["kill", "stop", "damage", "disk"])
+    parser.add_argument("faults", nargs="+", choices=["kill", "stop", "damage", "disk"])
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
-        run: dict[str, Callable[[], object]] = {
-            "kill": lambda: interrupted(home, a.times, a.seed, (signal.SIGKILL,))[1],
-            "stop": lambda: interrupted(home, a.times, a.seed, (signal.SIGTERM, signal.SIGINT))[1],
+        run: dict[str, Callable[[], Counter]] = {
+            "kill": lambda: interrupted(home, a.times, a.seed, signal.SIGKILL),
+            "stop": lambda: interrupted(home, a.times, a.seed, signal.SIGTERM, signal.SIGINT),
             "damage": lambda: many_damages(home, a.times, a.seed),
             "disk": lambda: disks(home, a.times),
         }
-        print(a.fault, dict(run[a.fault]()), "nothing lost")  # type: ignore[call-overload]
+        for fault in a.faults:
+            print(fault, dict(run[fault]()), "nothing lost", flush=True)
 
 
 def many_damages(home: Path, times: int, seed: int) -> Counter:

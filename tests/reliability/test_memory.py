@@ -24,13 +24,13 @@ def limited(megabytes, *arguments):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to RLIMIT_AS")
 @pytest.mark.parametrize("megabytes", [300, 950])
-def test_a_limit_on_memory_is_named_with_what_to_lower(tmp_path, megabytes):
-    settings = {**QUICK, "channels": 128, "batch": 256}
+def test_too_little_memory_is_one_line_that_says_what_to_lower(tmp_path, megabytes):
+    settings = {**QUICK, "channels": 128, "batch_size": 256}
     done = limited(megabytes, "train", "digits", "--out", tmp_path / "run", *options(settings))
     assert done.returncode == 1, done
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(
-        f"capspoe: out of memory (this process may use {megabytes} MB); lower --batch or --channels"
+        f"capspoe: out of memory (this process may use {megabytes} MB); lower --batch-size, --channels"
     )
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.rglob("*.writing*"))
@@ -40,12 +40,12 @@ def test_a_limit_on_memory_is_named_with_what_to_lower(tmp_path, megabytes):
     ("error", "command", "advice"),
     [
         (MemoryError(), "sample", "lower --count"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "train", "lower --batch"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "train", "lower --batch-size"),
         (RuntimeError("std::bad_alloc"), "evaluate", "--quick"),
         (ImportError("libx.so: failed to map segment from shared object"), "encode", "fewer images"),
     ],
 )
-def test_every_way_of_saying_it_is_understood(error, command, advice):
+def test_every_way_in_which_libraries_report_it(error, command, advice):
     assert explain(error, command).startswith("out of memory")
     assert advice in explain(error, command)
 

@@ -1,16 +1,15 @@
-"""No command but `data`, and `train` for a named data set that is not here yet, goes to the network."""
+"""Only `data`, and `train` for a named data set that is not cached yet, use the network."""
 
+import json
 import os
 import subprocess
 import sys
 
-import pytest
-
 from capspoe.config import preset
-from capspoe.model import CapsulePoE
+from capspoe.run.model import CapsulePoE
 from runs import QUICK, options
 
-# Runs commands in one process and prints every address that Python is asked to reach and every program it starts.
+# Runs commands in one process and prints every address that Python connects to and every program it starts.
 WATCHED = """
 import json, sys
 seen = []
@@ -32,8 +31,6 @@ print("seen", json.dumps(seen))
 
 
 def watched(commands, **environment):
-    import json
-
     words = [[str(word) for word in command] for command in commands]
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, json.dumps(words)],
@@ -45,7 +42,7 @@ def watched(commands, **environment):
     return codes, seen, done.stderr
 
 
-def test_a_run_from_training_to_report_reaches_nothing(tmp_path):
+def test_a_run_from_training_to_report_needs_no_network(tmp_path):
     run = tmp_path / "run"
     commands = [
         ["train", "digits", "--out", run, *options(QUICK)],
@@ -61,13 +58,15 @@ def test_a_run_from_training_to_report_reaches_nothing(tmp_path):
     ]
     codes, seen, said = watched(commands)
     assert codes == ["0"] * len(commands), said
-    # `platform.processor`, of Python's own library, asks the program uname for environment.json.
+    # `platform.processor` of the standard library runs uname, for environment.json.
     assert [found for found in seen if found != ["subprocess.Popen", "uname"]] == []
 
 
-def test_looking_at_somebodys_run_fetches_nothing(tmp_path):
-    """Its data set is not in the cache: that is said, and nobody is asked for it."""
-    CapsulePoE(preset().replace(channels=8, layers="2x3", components=1), (28, 28, 1)).save(tmp_path / "run")
+def test_nothing_is_fetched_for_a_run_of_somebody_else(tmp_path):
+    """Its data set is not in the cache: one clear line says so."""
+    CapsulePoE(preset().replace(channels=8, layers="2x3", prior_components=1), (28, 28, 1)).save(
+        tmp_path / "run"
+    )
     commands = [
         ["encode", tmp_path / "run", "--out", tmp_path / "y.npz"],
         ["reconstruct", tmp_path / "run"],
@@ -78,29 +77,3 @@ def test_looking_at_somebodys_run_fetches_nothing(tmp_path):
     assert codes == ["1"] * len(commands)
     assert said.count("nothing is fetched offline; run `capspoe data fetch mnist`") == len(commands)
     assert seen == []
-
-
-@pytest.mark.parametrize("command", [["data", "fetch", "mnist"], ["train", "mnist", "--out", "run"]])
-def test_fetching_says_so_before_it_begins(tmp_path, command, monkeypatch):
-    """No source is really asked here: each answers as it would without a network."""
-    from capspoe.data import chain
-
-    asked = []
-    monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "empty"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        chain, "_attempt", lambda entry, source, wanted: asked.append(source.label) or "no network"
-    )
-    import contextlib
-    import io
-
-    from capspoe.cli import main
-
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), pytest.raises(SystemExit) as stop:
-        main(command)
-    assert stop.value.code == 1
-    for label in asked:
-        assert f"asking {label} for" in said.getvalue()
-    assert len(asked) >= 2
-    assert not (tmp_path / "run").exists()

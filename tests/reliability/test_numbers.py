@@ -1,13 +1,12 @@
-"""Images and sizes at the edge of sense: finite results, or a clear error."""
+"""Degenerate images and sizes: finite results, or a clear error."""
 
 import numpy as np
 import pytest
 import torch
 
 import capspoe
-from capspoe import kernels
-from capspoe.errors import CapspoeError, DivergedError
-from capspoe.training import train
+from capspoe import kernels, train
+from capspoe.errors import DivergedError
 from runs import QUICK
 
 RNG = np.random.default_rng(0)
@@ -22,7 +21,7 @@ ODD = {
     "one bright pixel": np.pad(np.full((20, 1, 1), 255, np.uint8), ((0, 0), (8, 7), (3, 12))),
     "denormal floats": np.full((20, 16, 16), 1e-42, np.float32),
 }
-SETTINGS = {**QUICK, "autoencoder_epochs": 1, "epochs": 2, "batch": 16, "checkpoint_seconds": 60.0}
+SETTINGS = {**QUICK, "autoencoder_epochs": 1, "epochs": 2, "batch_size": 16, "checkpoint_seconds": 60.0}
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +35,7 @@ def all_finite(model, images):
     on, hidden = model.encode(images)
     for found in (on, hidden, model.reconstruct(images), model.sample(6).images):
         assert np.isfinite(found).all()
-    if model.top.gate == "winner":
+    if model.top.gate.exclusive:
         np.testing.assert_allclose(on.sum(-1), 1, atol=1e-4)
     assert all(bool(torch.isfinite(v).all()) for v in model.state_dict().values())
 
@@ -63,39 +62,13 @@ def test_capsules_that_are_never_on_are_sampled_alike(tmp_path):
     all_finite(model, ODD["constant"])
 
 
-@pytest.mark.parametrize("layers", ["1x1", "1x6", "4x1", "3x1,1x1"])
+@pytest.mark.parametrize("layers", ["1x1", "4x1", "3x1,1x1"])
 @pytest.mark.parametrize("literal", [False, True])
 def test_one_capsule_and_one_neuron(tmp_path, layers, literal):
     images = RNG.integers(0, 255, (40, 16, 16), np.uint8)
     np.save(tmp_path / "x.npy", images)
-    settings = {k: v for k, v in SETTINGS.items() if k != "components" or not literal}
+    settings = {k: v for k, v in SETTINGS.items() if k != "prior_components" or not literal}
     model = train(
         tmp_path / "x.npy", tmp_path / "run", quiet=True, literal=literal, **{**settings, "layers": layers}
     )
     all_finite(model, images)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e-3, 1.5])
-def test_values_that_are_no_pixels_are_refused(tmp_path, value):
-    images = np.full((20, 16, 16), 0.5, np.float32)
-    images[3, 2, 1] = value
-    if value == 1.5:
-        images *= 200  # floats up to 255 are pixels; 300 is none
-    np.save(tmp_path / "x.npy", images)
-    with pytest.raises(CapspoeError, match="values"):
-        train(tmp_path / "x.npy", tmp_path / "run", quiet=True, **SETTINGS)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e-44, 1e-38, 1e-20, 1e10, 1e18])
-@pytest.mark.parametrize("agreement", ["cosine", "dot"])
-def test_routing_of_numbers_of_any_size_is_finite(scale, agreement, rng):
-    x, W = torch.rand(2, 5, 3, generator=rng) * scale, torch.randn(4, 5, 2, 3, generator=rng)
-    try:
-        c, z = capspoe.route(x, W, agreement=agreement)
-    except CapspoeError:
-        return
-    assert torch.isfinite(c).all()
-    assert torch.isfinite(z).all()
-    torch.testing.assert_close(c.sum(-1), torch.ones(2, 4))
-    assert torch.isfinite(capspoe.squash(z)).all()

@@ -1,33 +1,28 @@
-"""Images for training: three data sets that are fetched, one that needs no network, and your own.
+"""Images for training: data sets with a name, which are downloaded, and your own folders and arrays.
 
 >>> pixels, labels = capspoe.data.load("digits", "test")
->>> source = capspoe.data.open_source("photos/", size=28)   # decoded when asked for
+>>> dataset = capspoe.data.open_dataset("photos/", size=28)  # decoded on demand
 """
 
-from capspoe.data.cache import cache_dir
-from capspoe.data.chain import FileStatus, Verification, fetch, verify
-from capspoe.data.entries import CanonicalFile, Entry, catalog, info
-from capspoe.data.images import Images
-from capspoe.data.opening import load, open_source
-from capspoe.data.prepare import Prepare
-from capspoe.data.sequence import SequenceSource
-from capspoe.data.source import Failure, Source
+from capspoe.data.catalogue import CATALOGUE, Entry, cache_dir, info
+from capspoe.data.datasets import (
+    ArrayDataset,
+    Dataset,
+    Failure,
+    Images,
+    MapStyle,
+    SequenceDataset,
+    Subset,
+    workers_for,
+)  # fmt: skip
+from capspoe.data.downloads import fetch, verify
+from capspoe.data.folders import FolderDataset
+from capspoe.data.loading import load, open_dataset, open_for
+from capspoe.data.preprocess import Prepare
+from capspoe.data.splits import evenly_spaced
 
 __all__ = [
-    "CanonicalFile",
-    "Entry",
-    "Failure",
-    "FileStatus",
-    "Images",
-    "Prepare",
-    "SequenceSource",
-    "Source",
-    "Verification",
-    "cache_dir",
-    "catalog",
-    "fetch",
-    "info",
-    "load",
-    "open_source",
-    "verify",
-]
+    "CATALOGUE", "ArrayDataset", "Dataset", "Entry", "Failure", "FolderDataset", "Images", "MapStyle", "Prepare",
+    "SequenceDataset", "Subset", "cache_dir", "evenly_spaced", "fetch", "info", "load",
+    "open_dataset", "open_for", "verify", "workers_for",
+]  # fmt: skip

@@ -1,175 +1,134 @@
-"""Images in .npy and .npz files. Headers are read here, so that no pickle is ever loaded."""
+"""Images in .npy and .npz files. Pickles are never loaded."""
 
-from collections.abc import Iterable
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
+from numpy.lib.format import open_memmap
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from capspoe.data.archives import damage_in, open_zip
-from capspoe.data.images import hash_positions, split_rows
-from capspoe.data.labels import number_labels
-from capspoe.data.prepare import Prepare
-from capspoe.data.source import ArraySource
-from capspoe.data.values import as_bytes, scale_of
+from capspoe.data.datasets import ArrayDataset, Classes, Labels
+from capspoe.data.preprocess import Prepare, as_uint8, pixel_scale
+from capspoe.data.splits import hash_positions, split_rows
 from capspoe.errors import DataError
 
 IMAGE_NAMES = ("images", "pixels", "x", "data", "arr_0")
-NAMED = 12  # arrays in an error; an .npz can have thousands
-COLOURS = (1, 3, 4)  # grey, red-green-blue, and with alpha
 LABEL_NAMES = ("labels", "label", "y", "targets", "target", "arr_1")
+MAX_LISTED, MAX_ARRAYS = 12, 10_000  # array names in an error; arrays in an .npz
+COLOURS = (1, 3, 4)  # channels: grey, RGB, RGB and alpha
 
 
-class Header(NamedTuple):
-    """What an .npy header promises."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-    bytes: int  # of the header itself
-
-
-def open_npy(path: Path, split: str, prepare: Prepare) -> ArraySource:
-    """An .npy of images, mapped rather than read; it has no labels."""
-    opener = partial(_map_npy, path.absolute())
-    array = opener()
+def open_npy(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
+    """Memory-map an .npy of images; it has no labels."""
+    reopen = partial(_map_npy, path.absolute())
+    array = reopen()
     rows = split_rows(hash_positions(len(array)), split, str(path))
-    return ArraySource(opener, rows=rows, scale=scale_of(array, str(path)), prepare=prepare)
+    return ArrayDataset(array, rows=rows, scale=pixel_scale(array, str(path)), prepare=prepare, reopen=reopen)
 
 
-def open_npz(path: Path, split: str, prepare: Prepare) -> ArraySource:
-    """An .npz with images, perhaps labels, perhaps a train and a test part (see `_layout`)."""
-    layout = _layout(path)
-    opener = partial(_read_npz_pixels, path.absolute(), tuple(images for images, _ in layout))
-    lengths = [header.shape[0] for header in headers_of(path, [images for images, _ in layout])]
-    labels, classes = _npz_labels(path, layout, lengths)
-    if len(layout) == 2:
-        edges = {"train": (0, lengths[0]), "test": (lengths[0], sum(lengths)), "all": (0, sum(lengths))}
-        rows = np.arange(*edges[split], dtype=np.int64)
+def open_npz(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
+    """Read an .npz of images, with labels and a train and test part if it has them."""
+    with _npz(path) as file:
+        parts = _find_parts(file, path)
+        names = [images for images, _ in parts]
+        pixels, lengths = _pixels(file, path, names)
+        labels, classes = _labels(file, path, [name for _, name in parts], lengths)
+    if len(parts) == 2:
+        start, end = {"train": (0, lengths[0]), "test": (lengths[0], None), "all": (0, None)}[split]
+        rows = np.arange(len(pixels))[start:end]
     else:
-        rows = split_rows(hash_positions(lengths[0]), split, str(path))
-    return ArraySource(opener, None if labels is None else labels[rows], classes, rows=rows, prepare=prepare)
+        rows = split_rows(hash_positions(len(pixels)), split, str(path))
+    labels = None if labels is None else labels[rows]
+    reopen = partial(_reopen_npz, path.absolute(), names)
+    return ArrayDataset(pixels, labels, classes, rows=rows, prepare=prepare, reopen=reopen)
 
 
-def headers_of(path: Path, members: Iterable[str]) -> list[Header]:
-    """The headers of some arrays of an .npz."""
-    found = []
-    with damage_in(path), open_zip(path) as zipped:
-        for member in members:
-            with zipped.open(f"{member}.npy") as stream:
-                size = zipped.getinfo(f"{member}.npy").file_size
-                found.append(_header(stream, size, f"{path}, array {member!r}"))
-    return found
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    """Turn whatever NumPy and zipfile raise on damaged or hostile bytes into one line."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a disk that fails, not wrong offsets
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path}: NumPy cannot read it without pickles ({reason})") from error
 
 
-def _layout(path: Path) -> list[tuple[str, str | None]]:
-    """(images, labels) names: of train and test where both are there, else of everything."""
-    with damage_in(path), open_zip(path) as zipped:
-        members = [name.removesuffix(".npy") for name in zipped.namelist() if name.endswith(".npy")]
-    names = {name.lower(): name for name in members}
-    parts = [_named(names, (f"{{}}_{part}", f"{part}_{{}}")) for part in ("train", "test")]
-    if parts[0] and parts[1]:
-        return [parts[0], parts[1]]
-    if whole := parts[0] or _named(names, ("{}",)):
-        return [whole]
-    headers = headers_of(path, members)
-    pictures = [name for name, header in zip(members, headers, strict=True) if len(header.shape) in (3, 4)]
-    if len(pictures) == 1:
-        return [(pictures[0], None)]
-    some = ", ".join(members[:NAMED]) + (", ..." if len(members) > NAMED else "")
+def _map_npy(path: Path) -> NDArray[Any]:
+    with _errors(path):
+        return _as_images(open_memmap(path, mode="r"), str(path))
+
+
+@contextmanager
+def _npz(path: Path) -> Iterator[NpzFile]:
+    with path.open("rb") as stream, _errors(path), NpzFile(stream, allow_pickle=False) as file:
+        if len(file.files) > MAX_ARRAYS:
+            raise DataError(f"{path}: has more than {MAX_ARRAYS} arrays")
+        yield file
+
+
+def _array(file: NpzFile, name: str) -> NDArray[Any]:
+    array = file[name]
+    if not isinstance(array, np.ndarray):  # NumPy returns the bytes of a member that is no .npy
+        raise ValueError(f"{name} is not an array")
+    return array
+
+
+def _find_parts(file: NpzFile, path: Path) -> list[tuple[str, str | None]]:
+    """Return the names of images and labels: of train and test if there are both, else of everything."""
+    names = {name.lower(): name for name in file.files}
+
+    def find(words: tuple[str, ...], part: str) -> str | None:
+        keys = [key for word in words for key in ((f"{word}_{part}", f"{part}_{word}") if part else (word,))]
+        return next((names[key] for key in keys if key in names), None)
+
+    train, test, whole = (find(IMAGE_NAMES, part) for part in ("train", "test", ""))
+    if train and test:
+        return [(train, find(LABEL_NAMES, "train")), (test, find(LABEL_NAMES, "test"))]
+    if train or whole:
+        return [(train or whole or "", find(LABEL_NAMES, "train" if train else ""))]
+    candidates = [name for name in file.files if _array(file, name).ndim in (3, 4)]
+    if len(candidates) == 1:
+        return [(candidates[0], None)]
+    some = ", ".join(file.files[:MAX_LISTED]) + (", ..." if len(file.files) > MAX_LISTED else "")
     raise DataError(
         f"{path}: which of its arrays ({some or 'none'}) are the images? "
         "Name them images and labels, or x_train, y_train, x_test and y_test"
     )
 
 
-def _named(names: dict[str, str], patterns: tuple[str, ...]) -> tuple[str, str | None] | None:
-    def first(words: tuple[str, ...]) -> str | None:
-        keys = (pattern.format(word) for word in words for pattern in patterns)
-        return next((names[key] for key in keys if key in names), None)
-
-    images = first(IMAGE_NAMES)
-    return (images, first(LABEL_NAMES)) if images else None
+def _reopen_npz(path: Path, names: list[str]) -> NDArray[np.uint8]:
+    with _npz(path) as file:
+        return _pixels(file, path, names)[0]
 
 
-def _npz_labels(
-    path: Path, layout: list[tuple[str, str | None]], lengths: list[int]
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...] | None]:
-    parts = []
-    for (_, name), length in zip(layout, lengths, strict=True):
-        if name is None:
-            return None, None
-        labels, what = _read_npz(path, name), f"{path}, array {name!r}"
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            labels = labels[:, 0]
-        if labels.shape != (length,):
-            raise DataError(f"{what}: labels of shape {labels.shape} for {length} images; give one per image")
-        parts.append(labels)
-    return number_labels(np.concatenate(parts), f"{path}, labels")
-
-
-def _read_npz_pixels(path: Path, members: tuple[str, ...]) -> NDArray[np.uint8]:
-    named = {member: f"{path}, array {member!r}" for member in members}
-    arrays = {member: _as_images(_read_npz(path, member), what) for member, what in named.items()}
-    scales = {member: scale_of(array, named[member]) for member, array in arrays.items()}
-    # Floats of a test part that happen to be dark are still on the scale of the train part.
-    floats = [member for member, array in arrays.items() if array.dtype.kind == "f"]
-    scales |= dict.fromkeys(floats, min((scales[member] for member in floats), default=1))
-    parts = [as_bytes(array, scales[member]) for member, array in arrays.items()]
+def _pixels(file: NpzFile, path: Path, names: list[str]) -> tuple[NDArray[np.uint8], list[int]]:
+    """Return all images, and the number of images in each array."""
+    parts = [_as_images(_array(file, name), f"{path}, array {name!r}") for name in names]
     if len({part.shape[1:] for part in parts}) > 1:
         raise DataError(f"{path}: train images are {parts[0].shape[1:]}, test images {parts[1].shape[1:]}")
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    scales = [pixel_scale(part, f"{path}, array {name!r}") for part, name in zip(parts, names, strict=True)]
+    if {part.dtype.kind for part in parts} == {"f"}:  # one part may be too dark to show its scale
+        scales = [min(scales)] * len(parts)
+    pixels = [as_uint8(part, scale) for part, scale in zip(parts, scales, strict=True)]
+    return pixels[0] if len(pixels) == 1 else np.concatenate(pixels), [len(part) for part in parts]
 
 
-def _map_npy(path: Path) -> NDArray[Any]:
-    with path.open("rb") as file:
-        header = _header(file, path.stat().st_size, str(path))
-    order: Any = "F" if header.fortran else "C"
-    array = np.memmap(path, header.dtype, mode="r", offset=header.bytes, shape=header.shape, order=order)
-    return _as_images(array, str(path))
+def _as_images(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """View (n, H, W), (n, H, W, C) or (n, C, H, W) as (n, H, W, C).
 
-
-def _read_npz(path: Path, member: str) -> NDArray[Any]:
-    header = headers_of(path, [member])[0]
-    try:
-        with damage_in(path), open_zip(path) as zipped, zipped.open(f"{member}.npy") as stream:
-            data = stream.read()
-    except MemoryError as error:
-        raise DataError(
-            f"{path}: array {member!r} does not fit into memory; an .npy would be mapped"
-        ) from error
-    order: Any = "F" if header.fortran else "C"
-    values = np.frombuffer(data, header.dtype, offset=header.bytes)
-    return values.reshape(header.shape, order=order)
-
-
-def _header(stream: IO[bytes], size: int, what: str) -> Header:
-    """The header of an .npy, once it is known to be of plain values that are all there."""
-    try:
-        version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-    except Exception as error:  # the header is a Python literal: it can be wrong in a dozen ways
-        raise DataError(f"{what}: not an array that NumPy saved, or damaged; pickles are not read") from error
-    if dtype.hasobject:
-        raise DataError(f"{what}: holds Python objects, which could run code when read; save plain numbers")
-    promised, there = prod(shape) * dtype.itemsize, size - stream.tell()
-    if promised != there:
-        raise DataError(f"{what}: its header promises {promised} bytes but {there} follow it")
-    if promised == 0 or not shape:
-        raise DataError(f"{what}: the array of shape {shape} holds no images or labels")
-    return Header(shape, fortran, dtype, stream.tell())
-
-
-def _as_images(array: NDArray[Any], what: str) -> NDArray[Any]:
-    """(n, H, W, C) from (n, H, W), (n, H, W, C) or (n, C, H, W).
-
-    C is 1, 3 or 4 wherever that can be; another number of channels is smaller than both sides of the image.
+    C is 1, 3 or 4 if possible; any other number of channels must be smaller than the sides of the image.
     """
+    if array.size == 0:
+        raise DataError(f"{name}: has no images (shape {array.shape})")
     if array.ndim == 3:
         return array[..., None]
     if array.ndim == 4:
@@ -179,6 +138,29 @@ def _as_images(array: NDArray[Any], what: str) -> NDArray[Any]:
         if first in COLOURS or first < min(middle, last):
             return array.transpose(0, 2, 3, 1)
     raise DataError(
-        f"{what}: shape {array.shape} is not (n, H, W), (n, H, W, C) or (n, C, H, W) with fewer channels than pixels "
-        "on a side"
+        f"{name}: shape {array.shape} is not (n, H, W), (n, H, W, C) or (n, C, H, W) with few channels"
     )
+
+
+def _labels(file: NpzFile, path: Path, names: list[str | None], lengths: list[int]) -> tuple[Labels, Classes]:
+    """Return labels 0, 1, 2, ... and the sorted names of text labels."""
+    parts = []
+    for name, length in zip(names, lengths, strict=True):
+        if name is None:
+            return None, None
+        part = _array(file, name)
+        part = part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part
+        if part.shape != (length,):
+            raise DataError(f"{path}, array {name!r}: labels of shape {part.shape} for {length} images")
+        parts.append(part)
+    labels = np.concatenate(parts)
+    kind = labels.dtype.kind
+    if kind in "US":
+        texts, numbers = np.unique(labels, return_inverse=True)
+        classes = (text.decode(errors="replace") if kind == "S" else str(text) for text in texts)
+        return numbers.reshape(-1).astype(np.int64), tuple(classes)
+    if kind not in "buif" or (kind == "f" and not (labels == np.floor(labels)).all()):
+        raise DataError(f"{path}: labels of type {labels.dtype} must be whole numbers or text")
+    if labels.min() < 0 or labels.max() > np.iinfo(np.int32).max:
+        raise DataError(f"{path}: labels from {labels.min()} to {labels.max()}; they must start at 0")
+    return labels.astype(np.int64), None

@@ -1,4 +1,4 @@
-"""A function mapped over inputs in worker processes: results in order, a bounded number ahead."""
+"""Map a function over inputs in worker processes: results in order, a bounded number ahead."""
 
 import multiprocessing
 import os
@@ -15,53 +15,47 @@ from capspoe.errors import DataError, InputError
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
-AHEAD = 2  # results prepared per worker
+AHEAD = 2  # results computed ahead per worker
 
 _task: Callable[[Any], Any]
 
 
 def map_in_order(task: Callable[[Input], Output], inputs: Iterable[Input], workers: int) -> Iterator[Output]:
-    """`map(task, inputs)` with that many processes; the task is sent to each once, then only inputs are.
-
-    Workers start from a fresh interpreter: forking a process that runs PyTorch's threads can hang.
-    """
+    """`map(task, inputs)` in `workers` processes, or in this one if 0. Each worker gets the task once, pickled."""
     if workers < 0:
-        raise InputError(f"workers is {workers}; it is 0, for none, or more")
-    return _in_processes(task, inputs, workers) if workers else map(task, inputs)
-
-
-def _in_processes(task: Callable[[Input], Output], inputs: Iterable[Input], workers: int) -> Iterator[Output]:
-    remaining = iter(inputs)
+        raise InputError(f"workers is {workers}; it must be 0 or more")
+    if workers == 0:
+        yield from map(task, inputs)
+        return
+    # No fork: forking a process that runs PyTorch's threads can hang.
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(task,))
+    remaining = iter(inputs)
     try:
-        pending: deque[Future[Output]] = deque(
-            pool.submit(_run, item) for item in islice(remaining, AHEAD * workers)
-        )
+        pending: deque[Future[Output]] = deque()
+        pending.extend(pool.submit(_run, item) for item in islice(remaining, AHEAD * workers))
         while pending:
             result = pending.popleft().result()
             pending.extend(pool.submit(_run, item) for item in islice(remaining, 1))
             yield result
     except BrokenProcessPool as error:
-        raise DataError(
-            "a worker process ended unexpectedly (out of memory, or a script without "
-            "`if __name__ == '__main__':`); use fewer workers, or workers=0"
-        ) from error
+        reason = "out of memory, or a script without `if __name__ == '__main__':`"
+        raise DataError(f"a worker process died ({reason}); use fewer workers, or workers=0") from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _start(task: Callable[[Any], Any]) -> None:
     global _task
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent hears them too, and ends the workers
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent also gets them, and stops the workers
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     _task = task
 
 
-def _end_with_parent() -> None:
-    """A parent that is killed cannot end its workers."""
+def _exit_with_parent() -> None:
+    """Exit when the parent does: a killed parent cannot stop its workers."""
     if parent := multiprocessing.parent_process():
         parent.join()
     os._exit(1)

@@ -1,11 +1,10 @@
-"""Numbers on what a trained run claims, beside honest baselines.
+"""Scores of a trained run, beside baselines on the same data.
 
 >>> capspoe.evaluate.quick_scores(model)      # seconds, for experiments
 >>> capspoe.evaluate.evaluate("runs/mnist")   # what `capspoe evaluate` does
 """
 
 from capspoe.evaluate.baselines import variant
-from capspoe.evaluate.run import evaluate
-from capspoe.evaluate.scoring import quick_scores
+from capspoe.evaluate.run import evaluate, quick_scores
 
 __all__ = ["evaluate", "quick_scores", "variant"]

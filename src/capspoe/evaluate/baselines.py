@@ -1,173 +1,205 @@
-"""What people would use instead, trained on the same data and scored in the same table."""
+"""The models of the table: the run, variants of it, the paper to the letter, and other models of the same data."""
 
+import copy
 import math
-import tempfile
 import warnings
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit
+from jaxtyping import Float
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
-from sklearn.neural_network import BernoulliRBM
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from capspoe import contrastive
-from capspoe.capsules import CapsuleLayer
-from capspoe.checkpoint import State
-from capspoe.codes import code_batch
-from capspoe.config import Config, preset
-from capspoe.evaluate.features import Told
-from capspoe.evaluate.material import Made, Material, flat, hidden_of
-from capspoe.evaluate.vae import sample_vae, train_vae, vae_means
-from capspoe.journal import Journal
-from capspoe.model import CapsulePoE
-from capspoe.noise import Noise
-from capspoe.stages import fit_prior, planned_steps, steps_in_order, train_capsules
-from capspoe.training import train
+from capspoe.config import BINARY_RATE, Config, preset
+from capspoe.core.autoencoder import ConvAutoencoder
+from capspoe.core.layer import CapsuleLayer
+from capspoe.core.network import Network
+from capspoe.core.sampling import sample
+from capspoe.evaluate.data import EvaluationData, Output, Split, encode_codes, in_memory
+from capspoe.evaluate.features import CHUNK, as_tensor, minimize
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.fit_prior import fit_prior
+from capspoe.training.in_memory import fit_capsules
+from capspoe.training.loops import code_batch, layer_steps, planned_steps
+from capspoe.training.optimizers import capsule_optimizer
+from capspoe.training.train import train_run
 
+Models = dict[str, Callable[[], Output]]  # rows of the table
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "no gate targets: the gate anneals": {"gate_targets": "none"},
+    "gate loss weight 0": {"gate_loss_weight": 0.0},
+    "one routing iteration": {"iterations": 1},
+    "one Gaussian per capsule": {"prior_components": 1},
+    "prior scale 1": {"prior_scale": 1.0},
+    "logit scale 1": {"logit_scale": 1.0},
+}
+SAMPLING = {"prior_components", "prior_scale", "logit_scale"}  # settings that need no new training
+SAME_AS_RUN = (
+    "size", "crop", "colour", "limit", "skip_bad", "channels", "layers", "autoencoder_epochs", "epochs", "min_steps",
+    "batch_size", "seed", "threads",
+)  # fmt: skip
 CLUSTERED = 20_000  # codes that k-means and the mixture are fitted to
-MIXTURE_DIRECTIONS = 64  # principal directions of the codes that the mixture lives in
-RBM_RATE = 0.02
-RBM_STEPS = 1000  # Gibbs steps from a start without data to a sample
-PIXEL_EPOCHS = 10
+MIXTURE_DIMENSIONS = 64  # principal components of the codes for the mixture
+RBM_RATE, RBM_GIBBS = 0.02, 1000  # learning rate; steps from random hidden units to a sample
 
 
-def variant(model: CapsulePoE, codes: np.ndarray, told: Told | None = None, **changes: Any) -> CapsulePoE:
-    """A network with the model's autoencoder and other capsules: only stage 2 is trained, on the same codes."""
-    other = CapsulePoE(model.config.replace(**changes), model.image)
-    other.autoencoder.load_state_dict(model.autoencoder.state_dict())
-    steps = planned_steps(other.config.training.epochs, len(codes), other.config.training)
-    with tempfile.TemporaryDirectory() as name:
-        journal = Journal(Path(name), State("capsules-0", 0), math.inf, quiet=True)
-        if told:
-            listener = told
-            journal.listeners.append(lambda line: listener(line["step"], steps))
-        try:
-            for depth in range(len(other.layers)):
-                train_capsules(other, depth, codes, Path(name), journal, State(f"capsules-{depth}", 0), {})
-        finally:
-            journal.close()
-    fit_prior(other, codes)
+def output(
+    network: Network, data: EvaluationData, prior: str | None = None, gibbs: int = 0, probed: bool = True
+) -> Output:
+    """Samples of a capsule network, and its winners and poses on the codes of the run."""
+    images = sample(network, data.samples, prior=prior, gibbs=gibbs, seed=data.seed).images
+    winner = encode_codes(network, data.test.codes).on.argmax(1)
+    return Output(images, winner, partial(poses, network) if probed else None)
+
+
+def poses(network: Network, split: Split) -> np.ndarray:
+    return encode_codes(network, split.codes).hidden.reshape(len(split.codes), -1)
+
+
+def own(data: EvaluationData, gibbs: int) -> Models:
+    """Training images and their reconstructions, which no model beats by much, and samples of three kinds."""
+    training, _ = in_memory(data.all_train, data.samples)
+    make, reconstruct = partial(output, data.network, data), data.network.reconstruct
+    return {
+        "floor: training images": lambda: Output(training),
+        "floor: autoencoder reconstructions": lambda: Output(reconstruct(training, "autoencoder")),
+        "floor: capsule reconstructions": lambda: Output(reconstruct(training)),
+        "capspoe": make,
+        "capspoe, the paper's sampling": partial(make, "standard", probed=False),
+        f"capspoe, after {gibbs} Gibbs steps": partial(make, gibbs=gibbs, probed=False),
+    }
+
+
+def variant(network: Network, codes: np.ndarray, **changes: Any) -> Network:
+    """The network with other settings; its capsules are trained on codes (n, I, M) again if need be."""
+    config = network.config.replace(**changes)
+    if changes and SAMPLING.issuperset(changes):
+        other = copy.deepcopy(network)
+        other.config = config
+        if "prior_components" in changes:
+            fit_prior(other, codes, config.prior_components)
+        return other
+    other = Network(config, network.image)
+    other.autoencoder.load_state_dict(network.autoencoder.state_dict())
+    fit_capsules(other, codes)
     return other.eval()
 
 
-def literal_config(like: Config) -> Config:
-    """The paper to the letter at the size of a run, on its data, for as many epochs."""
-    c = preset("small", like.data.data, literal=True)
-    same = {
-        **{name: getattr(like.data, name) for name in ("size", "crop", "colour", "limit", "skip_bad")},
-        **{name: getattr(like.autoencoder, name) for name in ("channels", "autoencoder_epochs")},
-        **{
-            name: getattr(like.training, name)
-            for name in ("epochs", "least_steps", "batch", "seed", "threads")
-        },
-        "layers": like.capsules.layers,
+def variant_rows(data: EvaluationData, name: str, changes: dict[str, Any]) -> Models:
+    """A variant, sampled in two ways if it was trained."""
+    other = cache(lambda: variant(data.network, data.train.codes, **changes))
+    if SAMPLING.issuperset(changes):
+        return {name: lambda: output(other(), data, "fitted", probed=False)}
+    return {
+        name: lambda: output(other(), data, "fitted"),
+        f"{name}, the paper's sampling": lambda: output(other(), data, "standard", probed=False),
     }
-    return c.replace(**same)
 
 
-def train_literal(model: CapsulePoE, folder: Path) -> CapsulePoE:
-    """Both stages, since the paper's codes have no noise; an unfinished one is carried on."""
-    return train(out=folder, config=literal_config(model.config), quiet=True)
+def variants(data: EvaluationData, quick: bool, ablate: bool) -> list[Models]:
+    """Variants that differ from the run: ablations, and unless `quick` binary neurons and routing (or none)."""
+    c = data.network.config
+    rate = c.learning_rate * (BINARY_RATE if c.neurons == "gaussian" else 1)
+    slow: dict[str, dict[str, Any]] = {
+        "binary neurons with the gate": {"neurons": "binary", "gate": "winner", "learning_rate": rate},
+        "three routing iterations": {"iterations": 3},
+        "one routing iteration": {"iterations": 1},
+    }
+    chosen = ({} if quick else slow) | (ABLATIONS if ablate else {})
+    return [variant_rows(data, name, new) for name, new in chosen.items() if c != c.replace(**new)]
 
 
-def of_capsules(
-    model: CapsulePoE,
-    material: Material,
-    prior: Literal["fitted", "standard"] | None = None,
-    gibbs: int = 0,
-    own_codes: np.ndarray | None = None,
-) -> Made:
-    """A capsule network's samples; its winners and features on the material's codes, or on its own."""
-    images = model.sample(material.samples, prior=prior, gibbs=gibbs, seed=material.seed).images
-    winner, _ = hidden_of(model, material.test_codes if own_codes is None else own_codes)
-    return Made(images, model.top.upper[0], winner, lambda _, codes: hidden_of(model, codes)[1])
-
-
-def kmeans_pca(material: Material) -> Made:
-    """k-means with as many clusters as capsules; in each a Gaussian along as many directions as neurons."""
-    J, N = material.model.top.upper
-    codes = material.flat_codes(CLUSTERED)
-    clusters = KMeans(J, n_init=3, random_state=0).fit(codes)
-    rng = np.random.default_rng(material.seed % 2**64)
-    share = np.bincount(clusters.labels_, minlength=J) / len(codes)
-    chosen = rng.choice(J, material.samples, p=share)
-    drawn = np.empty((material.samples, codes.shape[1]), np.float32)
-    directions = []
-    for j in range(J):
-        own, rows = codes[clusters.labels_ == j], chosen == j
-        if (own == own[:1]).all():  # one code, equal ones or none have no directions
-            drawn[rows] = own[:1]
-            continue
-        size = min(N, len(own) - 1, codes.shape[1])
-        pca = PCA(size, random_state=0).fit(own)
-        spread = rng.standard_normal((int(rows.sum()), size)) * np.sqrt(pca.explained_variance_)
-        drawn[rows] = pca.mean_ + spread @ pca.components_
-        directions.append(pca)
-
-    def features(_: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        return np.concatenate([pca.transform(flat(codes)) for pca in directions], 1)
-
-    winner = clusters.predict(flat(material.test_codes))
-    return Made(material.paint(drawn), J, winner, features if directions else None)
-
-
-def mixture(material: Material) -> Made:
-    """A mixture of as many Gaussians as capsules, in the main directions of the codes."""
-    J = material.model.top.upper[0]
-    codes = material.flat_codes(CLUSTERED)
-    size = min(MIXTURE_DIRECTIONS, *codes.shape)
-    pca = PCA(size, random_state=0).fit(codes.astype(np.float64))  # covariances need the digits
-    model = GaussianMixture(J, reg_covar=1e-4, random_state=0, max_iter=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(pca.transform(codes.astype(np.float64)))
-    model.random_state = material.seed % 2**32
-    drawn, _ = model.sample(material.samples)
-    drawn = np.random.default_rng(material.seed % 2**64).permutation(drawn)
-    return Made(
-        material.paint(pca.inverse_transform(drawn)),
-        J,
-        model.predict(pca.transform(flat(material.test_codes).astype(np.float64))),
-        lambda _, codes: pca.transform(flat(codes)),
+def literal_config(like: Config) -> Config:
+    """The paper to the letter, at the size of a run, on its data, for as many epochs."""
+    return preset("small", like.data, literal=True).replace(
+        **{name: getattr(like, name) for name in SAME_AS_RUN}
     )
 
 
-def train_rbm(material: Material) -> CapsuleLayer:
-    """An RBM with as many hidden neurons as the capsules have, on the same codes, by contrastive divergence."""
-    model, t = material.model, material.model.config.training
-    codes = material.train_codes.reshape(len(material.train_codes), -1, 1)
-    J, N = model.top.upper
-    layer = CapsuleLayer.rbm(codes.shape[1], J * N, seed=t.seed)
+def literal(data: EvaluationData, folder: Path) -> Output:
+    """The paper to the letter: both stages are trained into the folder, since its codes have no noise."""
+    network = train_run(literal_config(data.network.config), folder, quiet=True).model
+    made = output(network, EvaluationData(network, data.samples, data.seed))
+    return made._replace(
+        features=lambda s: poses(network, s._replace(codes=codes_in_memory(network, s.pixels)))
+    )
+
+
+def flat(split: Split) -> np.ndarray:
+    return split.codes.reshape(len(split.codes), -1).astype(np.float32)
+
+
+def kmeans_pca(data: EvaluationData) -> Output:
+    """k-means with as many clusters as capsules; in each, a Gaussian in as many PCA components as neurons."""
+    (J, N), codes = data.network.top.upper, flat(data.train.spread(CLUSTERED))
+    clusters = KMeans(J, n_init=3, random_state=0).fit(codes)
+    rng = np.random.default_rng(data.seed % 2**64)
+    chosen = rng.choice(J, data.samples, p=np.bincount(clusters.labels_, minlength=J) / len(codes))
+    drawn, models = np.empty((data.samples, codes.shape[1]), np.float32), []
+    for j in range(J):
+        own, rows = codes[clusters.labels_ == j], chosen == j
+        if (own == own[:1]).all():  # no code, one, or equal ones
+            drawn[rows] = own[:1]
+            continue
+        pca = PCA(min(N, len(own) - 1, codes.shape[1]), random_state=0).fit(own)
+        scores = rng.standard_normal((int(rows.sum()), pca.n_components_)) * np.sqrt(pca.explained_variance_)
+        drawn[rows] = pca.mean_ + scores @ pca.components_
+        models.append(pca)
+
+    def features(split: Split) -> np.ndarray:
+        return np.concatenate([pca.transform(flat(split)) for pca in models], 1)
+
+    return Output(data.decode(drawn), clusters.predict(flat(data.test)), features if models else None)
+
+
+def mixture(data: EvaluationData) -> Output:
+    """A mixture of as many full Gaussians as capsules, in principal components of the codes."""
+    codes = flat(data.train.spread(CLUSTERED)).astype(np.float64)  # covariances need the precision
+    pca = PCA(min(MIXTURE_DIMENSIONS, *codes.shape), random_state=0).fit(codes)
+    model = GaussianMixture(data.network.top.upper[0], reg_covar=1e-4, random_state=0, max_iter=100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(pca.transform(codes))
+    model.random_state = data.seed % 2**32
+    drawn = np.random.default_rng(data.seed % 2**64).permutation(model.sample(data.samples)[0])
+    winner = model.predict(pca.transform(flat(data.test).astype(np.float64)))
+    return Output(data.decode(pca.inverse_transform(drawn)), winner, lambda split: pca.transform(flat(split)))
+
+
+def rbm(data: EvaluationData) -> Output:
+    """An RBM with as many hidden neurons as the capsules have, on the same codes."""
+    config = data.network.config.replace(learning_rate=RBM_RATE, neurons="binary")
+    codes = data.train.codes.reshape(len(data.train.codes), -1, 1)
+    layer = CapsuleLayer.rbm(codes.shape[1], math.prod(data.network.top.upper), seed=config.seed)
     layer.start_from(torch.from_numpy(codes.mean(0, dtype=np.float32)))
-    groups: list[dict[str, Any]] = [
-        {"params": [layer.w_JNMI], "weight_decay": t.l2},
-        {"params": [layer.a, layer.b]},
-    ]
-    optimizer = torch.optim.SGD(groups, RBM_RATE, t.momentum)
-    steps = planned_steps(t.epochs, len(codes), t)
-    for step, index in steps_in_order(len(codes), t.batch, t.seed, 2, 0, steps):
-        x = code_batch(codes, index, torch.device("cpu"))
-        gradient, _ = contrastive.step(layer, x, Noise(t.seed, step, torch.from_numpy(index)), k=t.cd)
-        for parameter, ascent in zip((layer.w_JNMI, layer.a, layer.b), gradient, strict=False):
-            parameter.grad = -ascent
-        for group in optimizer.param_groups:
-            group["lr"] = RBM_RATE * (1 - step / steps)
-        optimizer.step()
-        if material.told:
-            material.told(step + 1, steps)
-    return layer
+    optimizer, steps = capsule_optimizer(layer, config), planned_steps(config.epochs, len(codes), config)
+    inputs = partial(code_batch, codes, device=torch.device("cpu"))
+    for _ in layer_steps(layer, inputs, len(codes), config, optimizer, 0, steps):
+        pass
+
+    @torch.no_grad()
+    def features(split: Split) -> np.ndarray:
+        parts = torch.from_numpy(flat(split))[..., None].split(CHUNK)
+        return torch.cat([layer.hidden_mean(layer(part).z)[..., 0] for part in parts]).numpy()
+
+    return Output(data.decode(sample_rbm(layer, data.samples, RBM_GIBBS, data.seed)), features=features)
 
 
 @torch.no_grad()
 def sample_rbm(layer: CapsuleLayer, count: int, steps: int, seed: int) -> np.ndarray:
-    """Visible means (count, V) after Gibbs steps from hidden units thrown like coins: no data at the start."""
+    """Visible means (count, V) after Gibbs steps from random hidden units."""
     rng = torch.Generator().manual_seed(seed)
-    w_HV, a, b = layer.w_JNMI[:, 0, 0], layer.a[:, 0], layer.b[:, 0] - layer.w_JNMI[:, 0, 0] @ layer.mu[:, 0]
+    w_HV, a, b = layer.w_JNMI[:, 0, 0], layer.a[:, 0], layer.b[:, 0]
     h = (torch.rand(count, len(b), generator=rng) < 0.5).float()
     for _ in range(steps):
         x = (torch.rand(count, len(a), generator=rng) < torch.sigmoid(h @ w_HV + a)).float()
@@ -175,66 +207,44 @@ def sample_rbm(layer: CapsuleLayer, count: int, steps: int, seed: int) -> np.nda
     return torch.sigmoid(h @ w_HV + a).numpy()
 
 
-def rbm(material: Material) -> Made:
-    layer = train_rbm(material)
+def vae(data: EvaluationData) -> Output:
+    """A VAE (Kingma and Welling 2014) with N + log2(J) latents: a pose, and what the choice of a capsule can tell."""
+    c, (J, N), pixels = data.network.config, data.network.top.upper, data.train.pixels
+    conv = ConvAutoencoder(data.network.image, c.channels, dropout=0.0, code_noise=0.0, seed=c.seed)
+    conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    size, latents = math.prod(conv.code_shape), N + round(math.log2(J))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(c.seed)
+        posterior, expand = nn.Linear(size, 2 * latents), nn.Linear(latents, size)
+
+    def encode(images: Float[Tensor, "B C H W"]) -> tuple[Tensor, ...]:  # mean and log variance, (B, L) each
+        return posterior(F.leaky_relu(conv.code_logits(images)).flatten(1)).chunk(2, -1)
+
+    def image_logits(z: Float[Tensor, "B L"]) -> Float[Tensor, "B C H W"]:
+        return conv.image_logits(torch.sigmoid(expand(z)).view(-1, *conv.code_shape))
+
+    def loss(index: np.ndarray) -> Float[Tensor, ""]:  # the negative evidence lower bound, in nats per image
+        images = as_tensor(pixels[index])
+        mean, log_variance = encode(images)
+        z = mean + torch.exp(log_variance / 2) * torch.randn_like(mean)
+        reconstruction = F.binary_cross_entropy_with_logits(image_logits(z), images, reduction="sum")
+        divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum() / 2
+        return (reconstruction + divergence) / len(images)
 
     @torch.no_grad()
-    def features(_: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        parts = [
-            layer.hidden_given_visible(layer(torch.from_numpy(part)[..., None]).z)[..., 0].numpy()
-            for part in np.array_split(flat(codes), max(1, len(codes) // 1000))
-        ]
-        return np.concatenate(parts)
+    def means(split: Split) -> np.ndarray:
+        parts = np.array_split(split.pixels, -(-len(split.pixels) // CHUNK))
+        return torch.cat([encode(as_tensor(part))[0] for part in parts]).numpy()
 
-    drawn = sample_rbm(layer, material.samples, RBM_STEPS, material.seed)
-    return Made(material.paint(drawn), features=features)
-
-
-def vae(material: Material) -> Made:
-    """The run's convolutions around N + log2 J numbers: a capsule's own, and what the choice of one can tell."""
-    model = material.model
-    J, N = model.top.upper
-    epochs = 2 * model.config.autoencoder.autoencoder_epochs  # about the time that the whole run took
-    trained = train_vae(model, material.train_pixels, N + round(math.log2(J)), epochs, material.told)
-    means = vae_means(trained, material.train_pixels)
-    clusters = KMeans(J, n_init=3, random_state=0).fit(means)
-    return Made(
-        sample_vae(trained, material.samples, material.seed),
-        J,
-        clusters.predict(vae_means(trained, material.test_pixels)),
-        lambda pixels, _: vae_means(trained, pixels),
-    )
+    steps = planned_steps(2 * c.autoencoder_epochs, len(pixels), c)  # takes about as long as the whole run
+    optimizer = torch.optim.Adam(nn.ModuleList([conv, posterior, expand]).parameters(), 1e-3)
+    minimize(loss, CosineAnnealingLR(optimizer, steps), len(pixels), c.batch_size, steps, c.seed)
+    with torch.no_grad():
+        z = torch.randn(data.samples, latents, generator=torch.Generator().manual_seed(data.seed))
+        images = torch.cat([torch.sigmoid(image_logits(part)) for part in z.split(CHUNK)])
+    winner = KMeans(J, n_init=3, random_state=0).fit(means(data.train)).predict(means(data.test))
+    return Output(data.network.array(images), winner, means)
 
 
-def pixel_rbm(material: Material) -> Made:
-    """scikit-learn's BernoulliRBM on pixels, with as many hidden neurons."""
-    J, N = material.model.top.upper
-    t = material.model.config.training
-
-    def flat_pixels(pixels: np.ndarray) -> np.ndarray:
-        return (pixels.reshape(len(pixels), -1) / 255).astype(np.float32)
-
-    machine = BernoulliRBM(
-        J * N, learning_rate=0.02, batch_size=t.batch, n_iter=1, random_state=t.seed % 2**32
-    )
-    x = material.train_pixels
-    order = np.random.default_rng(t.seed % 2**64)
-    steps = PIXEL_EPOCHS * -(-len(x) // t.batch)
-    done = 0
-    for _ in range(PIXEL_EPOCHS):
-        for index in np.array_split(order.permutation(len(x)), -(-len(x) // t.batch)):
-            machine.partial_fit(flat_pixels(x[index]))
-            done += 1
-            if material.told:
-                material.told(done, steps)
-    rng = np.random.default_rng(material.seed % 2**64)
-    v = rng.random((material.samples, math.prod(material.model.image))) < 0.5
-    machine.random_state_ = np.random.RandomState(material.seed % 2**32)
-    for _ in range(RBM_STEPS):
-        v = machine.gibbs(v)
-    h = rng.random((len(v), J * N)) < machine.transform(v.astype(np.float32))
-    images = expit(h @ machine.components_ + machine.intercept_visible_).astype(np.float32)
-    return Made(
-        images.reshape(-1, *material.model.image),
-        features=lambda pixels, _: machine.transform(flat_pixels(pixels)),
-    )
+FAST = {"k-means + PCA on the codes": kmeans_pca, "Gaussian mixture on the codes": mixture}
+SLOW = {"RBM on the codes": rbm, "convolutional VAE": vae}

@@ -1,14 +1,11 @@
-"""The feature space that images are compared in: a small classifier of the data set's own training images.
-
-Distances in it mean something only within one feature net, so its accuracy and hash stand beside every score.
-"""
+"""The feature net in which images are compared: a small classifier of the data set's own training images."""
 
 import hashlib
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -17,36 +14,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 from capspoe.data import cache_dir
-from capspoe.durable import locked, write_atomically, writing
+from capspoe.run.atomic import disk_errors, locked, write_atomic
 
 FEATURES = 128
-VERSION = 1  # raised when the net or its training changes, so that an old one is not taken for a new one
-EPOCHS, BATCH, RATE = 3, 128, 4e-3
-LEAST_STEPS = 1500  # a small data set is gone through more often
+VERSION = 1  # increment when the net or its training changes, so that cached nets are not used
+SEED, EPOCHS, BATCH, RATE = 0, 3, 128, 4e-3
+MIN_STEPS = 1500  # small data sets get extra epochs
 CHUNK = 500
 
-Told = Callable[[int, int], None]  # told (steps done, of how many)
-
-
-class Labelled(NamedTuple):
-    """Images with a label for each."""
-
-    pixels: np.ndarray  # (n, H, W, C) uint8
-    labels: np.ndarray  # (n,) int64
+Labelled = tuple[np.ndarray, np.ndarray]  # uint8 pixels (n, H, W, C) and int64 labels (n,)
+Loss = Callable[[np.ndarray], Tensor]  # of the images with these indices
 
 
 class FeatureNet(nn.Module):
     """conv 3x3, pool, conv 3x3, pool, 128 features, classes."""
 
-    def __init__(self, image: tuple[int, int, int], classes: int, seed: int = 0) -> None:
+    info: dict[str, Any]  # accuracy, hash, ...: distances compare only within one net
+
+    def __init__(self, image: tuple[int, ...], classes: int) -> None:
         super().__init__()
         height, width, colours = image
-        self.image, self.classes = image, classes
         side = (min(7, max(1, height // 4)), min(7, max(1, width // 4)))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(SEED)
             self.conv_1 = nn.Conv2d(colours, 24, 3, padding=1)
             self.conv_2 = nn.Conv2d(24, 48, 3, padding=1)
             self.pool = nn.AdaptiveAvgPool2d(side)
@@ -62,127 +55,91 @@ class FeatureNet(nn.Module):
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
         return self.last(F.dropout(self.features(images), 0.3, self.training))
 
+    def fit(self, train: Labelled) -> None:
+        """Adam, with a learning rate that rises shortly and falls to 0."""
+        pixels, targets = train[0], torch.from_numpy(train[1])
+        per_epoch = -(-len(pixels) // BATCH)
+        steps = per_epoch * max(EPOCHS, -(-MIN_STEPS // per_epoch))
+        schedule = OneCycleLR(
+            torch.optim.Adam(self.parameters(), RATE), RATE, total_steps=steps, pct_start=0.2
+        )
 
-class Seen(NamedTuple):
-    """What the net says of some images."""
+        def loss(index: np.ndarray) -> Tensor:
+            return F.cross_entropy(self(as_tensor(pixels[index])), targets[index])
 
-    features: np.ndarray  # (n, 128) float64
-    labels: np.ndarray  # (n,) the class it takes each for
+        minimize(loss, schedule, len(pixels), BATCH, steps, SEED)
+        self.eval()
 
-
-class Trained(NamedTuple):
-    net: FeatureNet
-    info: dict[str, Any]  # accuracy, hash, ...: what the report has to say of it
-
-
-@torch.no_grad()
-def see(net: FeatureNet, images: np.ndarray) -> Seen:
-    """Features and classes of images (n, H, W, C), uint8 or float in [0, 1]."""
-    net.eval()
-    features, labels = [], []
-    for start in range(0, len(images), CHUNK):
-        found = net.features(as_tensor(images[start : start + CHUNK]))
-        features.append(found.double().numpy())
-        labels.append(net.last(found).argmax(-1).numpy())
-    return Seen(np.concatenate(features), np.concatenate(labels))
+    @torch.no_grad()
+    def see(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Features (n, 128), float64, and predicted classes (n,) of images (n, H, W, C)."""
+        parts = [self.features(as_tensor(images[k : k + CHUNK])) for k in range(0, len(images), CHUNK)]
+        classes = [self.last(part).argmax(-1) for part in parts]
+        return torch.cat(parts).double().numpy(), torch.cat(classes).numpy()
 
 
 def as_tensor(images: np.ndarray) -> Float[Tensor, "B C H W"]:
-    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
-    return x.float() / 255 if images.dtype == np.uint8 else x.float()
+    x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float()
+    return x / 255 if images.dtype == np.uint8 else x
 
 
-def train_net(images: Labelled, classes: int, seed: int = 0, told: Told | None = None) -> FeatureNet:
-    """Train a classifier: Adam, the learning rate rising shortly and falling to 0."""
-    pixels, labels = images
-    net = FeatureNet((pixels.shape[1], pixels.shape[2], pixels.shape[3]), classes, seed)
-    per_epoch = -(-len(pixels) // BATCH)
-    steps = per_epoch * max(EPOCHS, -(-LEAST_STEPS // per_epoch))
-    optimizer = torch.optim.Adam(net.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.2)
-    targets = torch.from_numpy(labels)
-    net.train()
+def minimize(loss: Loss, schedule: LRScheduler, count: int, batch_size: int, steps: int, seed: int) -> None:
+    """Minimize the loss over shuffled batches of `count` images, with the optimizer of the schedule."""
+    per_epoch, optimizer = -(-count // batch_size), schedule.optimizer
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
         for step in range(steps):
             if step % per_epoch == 0:
-                order = np.random.default_rng([seed, step]).permutation(len(pixels))
-            at = step % per_epoch * BATCH
-            index = order[at : at + BATCH]
-            loss = F.cross_entropy(net(as_tensor(pixels[index])), targets[index])
+                order = np.random.default_rng([seed % 2**64, step]).permutation(count)
+            start = step % per_epoch * batch_size
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss(order[start : start + batch_size]).backward()
+            nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 100.0)
             optimizer.step()
             schedule.step()
-            if told:
-                told(step + 1, steps)
-    return net.eval()
 
 
-def feature_net(
-    name: str,
-    train: Labelled,
-    test: Labelled,
-    seed: int = 0,
-    told: Told | None = None,
-    home: Path | None = None,
-) -> Trained:
-    """The feature net of a labelled data set: from the cache, or trained and kept there.
-
-    Of several processes that need it one trains, and the others wait.
-    """
-    classes = int(max(train.labels.max(), test.labels.max())) + 1
-    settings = {"version": VERSION, "seed": seed, "epochs": EPOCHS, "rate": RATE, "batch": BATCH}
-    plain = re.sub(r"[^\w-]+", "-", Path(name).name) or "images"
-    folder = (home or cache_dir()) / "features"
-    weights_file = folder / f"{plain}-{fingerprint(train, test, settings)}.safetensors"
-    info_file = weights_file.with_suffix(".json")
-    stored = read(weights_file, info_file, train, classes)
-    if stored:
-        return stored
-    with writing(folder):
+def feature_net(name: str, train: Labelled, test: Labelled) -> FeatureNet:
+    """The feature net of a labelled data set, from the cache or trained now; only one process trains it."""
+    classes = int(max(train[1].max(), test[1].max())) + 1
+    settings = {"version": VERSION, "seed": SEED, "epochs": EPOCHS, "rate": RATE, "batch": BATCH}
+    digest = hashlib.sha256()  # of everything that the net and its accuracy depend on
+    for array in (*train, *test):
+        digest.update(np.ascontiguousarray(array).data)
+    digest.update(json.dumps([settings, list(train[0].shape)]).encode())
+    plain, folder = re.sub(r"[^\w-]+", "-", Path(name).name) or "images", cache_dir() / "features"
+    file = folder / f"{plain}-{digest.hexdigest()[:16]}.safetensors"
+    with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, wait=True):
-        stored = read(weights_file, info_file, train, classes)
-        if stored:
+        if stored := read(file, train[0].shape[1:], classes):
             return stored
-        net = train_net(train, classes, seed, told)
-        data = safetensors.torch.save({k: v.contiguous() for k, v in net.state_dict().items()})
-        info = {
+        net = FeatureNet(train[0].shape[1:], classes)
+        net.fit(train)
+        weights = safetensors.torch.save({k: v.contiguous() for k, v in net.state_dict().items()})
+        net.info = {
             "data": plain,
             "features": FEATURES,
             "classes": classes,
-            "train_images": len(train.pixels),
-            "test_images": len(test.pixels),
-            "test_accuracy": float((see(net, test.pixels).labels == test.labels).mean()),
-            "sha256": hashlib.sha256(data).hexdigest(),
+            "train_images": len(train[0]),
+            "test_images": len(test[0]),
+            "test_accuracy": float((net.see(test[0])[1] == test[1]).mean()),
+            "sha256": hashlib.sha256(weights).hexdigest(),
             **settings,
         }
-        with writing(folder):
-            write_atomically(weights_file, data)
-            write_atomically(info_file, (json.dumps(info, indent=2) + "\n").encode())
-    return Trained(net, info)
+        with disk_errors(folder):
+            write_atomic(file, weights)
+            write_atomic(file.with_suffix(".json"), (json.dumps(net.info, indent=2) + "\n").encode())
+    return net
 
 
-def fingerprint(train: Labelled, test: Labelled, settings: dict[str, Any]) -> str:
-    """A hash of the images, their labels and the settings: of all that a net and its accuracy depend on."""
-    seen = hashlib.sha256()
-    for part in (*train, *test):
-        seen.update(np.ascontiguousarray(part).tobytes())
-    seen.update(json.dumps([settings, list(train.pixels.shape)]).encode())
-    return seen.hexdigest()[:16]
-
-
-def read(weights_file: Path, info_file: Path, train: Labelled, classes: int) -> Trained | None:
-    """A cached net, or None when it is not there or not what was written."""
+def read(file: Path, image: tuple[int, ...], classes: int) -> FeatureNet | None:
+    """A cached net, or None if it is missing or damaged."""
+    net = FeatureNet(image, classes)
     try:
-        info = json.loads(info_file.read_text(encoding="utf-8"))
-        data = weights_file.read_bytes()
-        if hashlib.sha256(data).hexdigest() != info["sha256"]:
-            return None
-        height, width, colours = train.pixels.shape[1:]
-        net = FeatureNet((height, width, colours), classes)
-        net.load_state_dict(safetensors.torch.load(data))
+        net.info, weights = json.loads(file.with_suffix(".json").read_text("utf-8")), file.read_bytes()
+        net.load_state_dict(safetensors.torch.load(weights))
+        intact = hashlib.sha256(weights).hexdigest() == net.info["sha256"]
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError):
         return None
-    return Trained(net.eval(), info)
+    return net.eval() if intact else None

@@ -1,19 +1,54 @@
-"""`capspoe evaluate RUN`: every score of a run and of the baselines, in RUN/evaluation.json and as a table."""
+"""`capspoe evaluate RUN`: scores of a run and of baselines. Each part is cached as soon as it is finished."""
 
-import dataclasses
+import hashlib
 import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from capspoe import checkpoint, distributed, hub
-from capspoe.errors import RunError
-from capspoe.evaluate.cache import Cache, fingerprint
-from capspoe.evaluate.parts import Evaluation
-from capspoe.evaluate.settings import Settings, settings_for
-from capspoe.evaluate.table import print_table
-from capspoe.model import CapsulePoE
+from capspoe.core.checks import check_count
+from capspoe.core.network import Network
+from capspoe.core.sampling import sample
+from capspoe.core.traversal import Basis
+from capspoe.errors import DivergedError, RunError
+from capspoe.evaluate import baselines
+from capspoe.evaluate.clustering import class_entropy, contingency
+from capspoe.evaluate.data import EvaluationData, encode_codes
+from capspoe.evaluate.likelihood import likelihood
+from capspoe.evaluate.measures import DARK, instantiation
+from capspoe.evaluate.probe import other_probes, probe
+from capspoe.run import distributed
+from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.checkpoint import DONE, json_bytes
+from capspoe.run.model import CapsulePoE
+
+VERSION = 2  # increment when the definition of a score changes, so that cached scores are not used
+
+Parts = dict[str, Callable[[], Any]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    quick: bool = False
+    samples: int = 2000
+    neighbours: int = 5
+    gibbs: int = 100
+    probe_images: int = 60_000
+    traversal_starts: int = 3
+    ais_steps: int = 5000
+    ais_chains: int = 100
+    seed: int = 0
+
+
+FULL = Settings()
+QUICK = Settings(True, samples=1000, probe_images=10_000, traversal_starts=2, ais_steps=1000, ais_chains=50)
 
 
 def evaluate(
@@ -24,50 +59,148 @@ def evaluate(
     quiet: bool = False,
     ablate: bool = False,
 ) -> dict[str, Any]:
-    """Score a finished run and write RUN/evaluation.json. What was computed before is not computed again.
+    """Score a finished run, write RUN/evaluation.json and return its content.
 
-    Of several processes each computes some of the parts, and the first writes.
+    Parameters
+    ----------
+    run : the run folder
+    quick : fewer samples, and only the baselines that train in seconds
+    samples, seed : number of images that each model generates, and their seed
+    quiet : no progress
+    ablate : also train the run with one ingredient switched off at a time
     """
-    folder = Path(run)
-    settings = settings_for(quick, samples, seed, ablate)
-    whole = "all-ablated" if ablate else "all"
-    with distributed.joined():
-        with distributed.together():
-            cache = opened_cache(folder, settings)
-        result: dict[str, Any] | None = distributed.of_first(lambda: cache.get(whole))
-        if result is None:
-            with distributed.together():
-                evaluation = Evaluation(CapsulePoE.load(folder), settings, cache, quiet)
-                evaluation.material.check_enough()
-            result = evaluation.everything()
-            with distributed.together():
-                if distributed.first():
-                    cache.put(whole, result)
-        with distributed.together():
-            if distributed.first():
-                with checkpoint.writing(folder):
-                    content = json.dumps(result, indent=2) + "\n"
-                    checkpoint.write_atomically(folder / "evaluation.json", content.encode())
+    folder, settings = Path(run), replace(QUICK if quick else FULL, seed=seed)
+    if samples is not None:
+        check_count("samples", samples, minimum=20)
+        settings = replace(settings, samples=samples)
+    with distributed.process_group():
+        with distributed.fail_together():
+            evaluation = Evaluation(folder, settings)
+        result = evaluation.result(ablate, quiet)
+        with distributed.fail_together(), disk_errors(folder):
+            if distributed.is_main():
+                write_atomic(folder / "evaluation.json", json_bytes(result))
     return result
 
 
-def opened_cache(folder: Path, settings: Settings) -> Cache:
-    """What was computed before for the weights of a finished run; refuses one that is not finished."""
-    checkpoint.open_run(folder)
-    saved = hub.newest(folder)
-    if saved.state.stage != "done":
-        raise RunError(
-            f"{folder} is not finished (it stands at {saved.state.stage!r}); train it to its end first"
-        )
-    parts_alike = dataclasses.asdict(dataclasses.replace(settings, ablate=False))
-    return Cache(folder / "evaluation-cache", fingerprint(saved.weights, parts_alike))
+def quick_scores(network: Network, samples: int = 2000, seed: int = 0) -> dict[str, Any]:
+    """The scores to watch while improving a network: those of its samples and of its winning capsules."""
+    data = EvaluationData(network, samples, seed)
+    winner = encode_codes(network, data.test.codes).on.argmax(1)
+    return data.generation(sample(network, samples, seed=seed).images) | data.clustering(winner)
 
 
-def command(run: Path, quick: bool, samples: int | None, seed: int, ablate: bool) -> None:
-    """What `capspoe evaluate` does."""
-    with distributed.joined():
-        result = evaluate(run, quick, samples, seed, ablate=ablate)
-        if not distributed.first():
-            return
-    print_table(result, Console())
-    print(run / "evaluation.json")
+def cached(path: Path, make: Callable[[], Any]) -> Any:
+    """The content of a JSON file, which is made first if it is missing or not valid."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        value = make()
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json_bytes(value))
+    return value
+
+
+class Evaluation:
+    """A finished run, evaluated part by part."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.network, self.settings = CapsulePoE.load(folder), settings
+        if self.network.stage != DONE:
+            raise RunError(f"{folder} is not finished; resume its training first")
+        self.data = EvaluationData(self.network, settings.samples, settings.seed)
+        digest = hashlib.sha256(json.dumps([VERSION, asdict(settings)]).encode())
+        for name, weights in sorted(self.network.state_dict().items()):
+            digest.update(name.encode() + weights.cpu().contiguous().numpy().tobytes())
+        self.folder, self.key = folder / "evaluation-cache", digest.hexdigest()[:20]
+
+    def path(self, name: str) -> Path:  # other weights or settings, other names
+        return self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}-{self.key}"
+
+    def result(self, ablate: bool = False, quiet: bool = False) -> dict[str, Any]:
+        """All parts. Several processes take turns and start with the last parts, which take longest."""
+        began, parts, mine = time.monotonic(), self.parts(ablate), dict[str, Any]()
+        console = Console(stderr=True, quiet=quiet or not distributed.is_main(), highlight=False)
+        numbered = list(enumerate(parts, 1))
+        for number, name in distributed.take_turns(numbered[:: 1 if distributed.world_size() == 1 else -1]):
+            console.print(f"{number}/{len(parts)} {name}", markup=False)
+            with console.status(""), distributed.local():
+                mine[name] = cached(self.path(name).with_suffix(".json"), parts[name])
+        done = {name: value for each in distributed.gather(mine) for name, value in each.items()}
+        rows = [row for name in parts if isinstance(done[name], list) for row in done[name]]
+        if self.data.labelled:
+            done["probe"]["poses"] = next(row["probe"] for row in rows if row["name"] == "capspoe")
+        name, image = self.network.config.data, list(self.network.image)
+        scores = ("feature_net", "clustering", "instantiation", "probe", "likelihood")
+        return {
+            "data": {"name": name, "image": image, "labels": self.data.labelled},
+            "settings": asdict(self.settings) | {"ablate": ablate},
+            "rows": rows,
+            **{name: done.get(name) for name in scores},
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+    def parts(self, ablate: bool) -> Parts:
+        """What to compute, in order; lists are rows of the table."""
+        data, s = self.data, self.settings
+        scores: Parts = {
+            "clustering": self.clustering,
+            "instantiation": self.instantiation,
+            "likelihood": lambda: likelihood(data, s.ais_steps, s.ais_chains),
+        }
+        if not data.labelled:
+            return scores
+        models: list[baselines.Models] = [{n: partial(make, data)} for n, make in baselines.FAST.items()]
+        models += baselines.variants(data, s.quick, ablate)
+        if not s.quick:
+            models += [{n: partial(make, data)} for n, make in baselines.SLOW.items()]
+            models.append({"the paper to the letter": partial(baselines.literal, data, self.path("literal"))})
+        return {
+            "feature_net": lambda: data.net.info,
+            "capspoe": lambda: self.rows(baselines.own(data, s.gibbs)),
+            **scores,
+            "probe": lambda: other_probes(data, s.probe_images),
+            **{next(iter(group)): partial(self.rows, group) for group in models},
+        }
+
+    def rows(self, models: baselines.Models) -> list[dict[str, Any]]:
+        """Scores of models; after one that diverged, the rest is left out."""
+        found: list[dict[str, Any]] = []
+        for name, make in models.items():
+            began = time.monotonic()
+            try:
+                images, winner, features = make()
+            except DivergedError as error:
+                return [*found, {"name": name, "failed": str(error)}]
+            row: dict[str, Any] = {"name": name, **self.data.generation(images, self.settings.neighbours)}
+            if winner is not None:
+                row |= self.data.clustering(winner)
+            if features is not None:
+                row["probe"] = probe(self.data, features, self.settings.probe_images)
+            found.append(row | {"seconds": round(time.monotonic() - began, 1)})
+        return found
+
+    def instantiation(self) -> dict[str, Any]:
+        """By principal axes and, unless quick, by single neurons; nothing for images without a dark background."""
+        s, test = self.settings, self.data.test.pixels[:2000]
+        bases: list[Basis] = ["principal"] if s.quick else ["principal", "neurons"]
+        bases = [] if np.median(test) > DARK else bases
+        return {b: instantiation(self.network, test, b, s.traversal_starts, s.seed) for b in bases}
+
+    def clustering(self) -> dict[str, Any]:
+        """The winning capsule against the labels, and the classes of each capsule's samples."""
+        data, J = self.data, self.network.top.upper[0]
+        winner = encode_codes(self.network, data.test.codes).on.argmax(1)
+        scores = data.clustering(winner)
+        if not data.labelled:
+            return {name: scores[name] for name in ("alive", "capsules")}
+        count = J * max(10, self.settings.samples // J)
+        drawn = sample(self.network, count, list(range(J)), seed=self.settings.seed)
+        entropy = class_entropy(contingency(drawn.capsule, data.net.see(drawn.images)[1], J, data.classes))
+        return {
+            **scores,
+            "table": contingency(winner, data.test.labels, J, data.classes).tolist(),
+            "sample_class_entropy": entropy.tolist(),
+            "mean_sample_class_entropy": float(entropy.mean()),
+        }

@@ -1,11 +1,6 @@
-"""A local web page on which a person holds a capsule: `capspoe explore RUN`.
+"""The explorer, a local web page to play with the capsules of a run: `capspoe explore RUN`.
 
-server.py     the application and its life: bind, serve, stop
-security.py   who may talk to it, and what a browser may do with the page
-turns.py      one thread for the model, clients take turns
-api.py        the JSON endpoints; schema.py says what they take, openapi.py documents them
-loaded.py     the newest checkpoint, the run's images, and what they say of the capsules
-studio.py     the run as the page sees it: paint, strips, gallery, recognise, blend
-ink.py        pictures from outside, brought to the form of the run's own images
-following.py  a run that is still training
+server.py binds, serves and stops; security.py decides which requests are served; api.py is the table of routes;
+session.py answers them from the run; scheduler.py is the queue in front of the model; preprocessing.py makes drawings
+look like the run's images; live_metrics.py reads the training curves. static/ is the page: app.js lists the views.
 """

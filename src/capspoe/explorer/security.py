@@ -1,19 +1,17 @@
-"""Who may talk to the explorer, and what a browser may do with its page.
+"""Which requests are served, and what a browser may do with the page.
 
-A server on 127.0.0.1 can still be reached by every web page that the user has open. Two checks keep those out:
-the Host header must name this machine by address or as localhost, so that a foreign name that is made to
-resolve to 127.0.0.1 (DNS rebinding) gets nothing; and a request that a browser says comes from another site
-is refused, whatever it asks for.
+Every web page that the user has open can reach a server on 127.0.0.1. Two checks keep them out: the Host header must
+name this machine by address or as localhost, so a foreign name that resolves to 127.0.0.1 (DNS rebinding) gets
+nothing; and a request that a browser marks as coming from another site is refused (CSRF).
 """
 
 import ipaddress
-import json
+import re
 import socket
-from typing import Any
-from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -25,93 +23,51 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
-    "x-frame-options": "DENY",
 }
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to can be reached from this machine only."""
-    if host.lower() == "localhost":
-        return True
+    """Whether only this machine can reach the address."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def host_name(header: str) -> str | None:
-    """The host of a Host header, lower case, without port and brackets; None if it is not one."""
-    try:
-        parts = urlsplit(f"//{header}")
-        if parts.netloc != header or parts.username is not None or not parts.hostname:
-            return None
-        _ = parts.port  # raises when it is not a number
-    except ValueError:
-        return None
-    return parts.hostname
 
 
 def host_allowed(header: str, bound: str) -> bool:
     """Loopback names only when bound to loopback; otherwise any address, and this machine's own name."""
-    name = host_name(header)
-    if name is None:
-        return False
-    if is_loopback(name):
-        return True
-    if is_loopback(bound):
-        return False
+    parts = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]*)?", header.lower())
+    name = parts[1].strip("[]") if parts else ""
+    if is_loopback(name) or is_loopback(bound):
+        return is_loopback(name)
     try:
-        ipaddress.ip_address(name)
-        return True
+        return bool(ipaddress.ip_address(name))
     except ValueError:
         return name in {bound.lower(), socket.gethostname().lower()}
 
 
-def refusal(scope: Scope, bound: str) -> str | None:
+def refusal(request: Request, bound: str) -> str | None:
     """Why a request is not served, or None."""
-    headers = Headers(scope=scope)
+    headers = request.headers
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not host_allowed(hosts[0], bound):
         return "the Host header does not name this server"
-    origin = headers.get("origin")
-    if origin is not None and origin.lower() not in (
-        f"http://{hosts[0]}".lower(),
-        f"https://{hosts[0]}".lower(),
-    ):
-        return "requests from other web sites are refused"
-    site = headers.get("sec-fetch-site", "same-origin")
-    opened_by_person = headers.get("sec-fetch-mode") == "navigate" and scope["method"] == "GET"
-    to_page = not scope["path"].startswith("/api/")
-    if site not in ("same-origin", "none") and not (opened_by_person and to_page):
+    host, origin = hosts[0].lower(), headers.get("origin")
+    same_origin = origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
+    same_site = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+    is_link = headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
+    to_page = not request.scope["path"].startswith("/api/")
+    if not same_origin or not (same_site or (is_link and to_page)):
         return "requests from other web sites are refused"
     return None
 
 
-class Guard:
-    """Refuses what must not be served and puts the security headers on everything else."""
-
-    def __init__(self, app: ASGIApp, bound: str) -> None:
-        self.app, self.bound = app, bound
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("cache-control", "no-store")
-            await send(message)
-
-        reason = refusal(scope, self.bound)
-        if reason is None:
-            await self.app(scope, receive, guarded)
-            return
-        body: dict[str, Any] = {"error": reason}
-        content = json.dumps(body).encode()
-        start = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        await guarded({"type": "http.response.start", "status": 403, "headers": start})
-        await send({"type": "http.response.body", "body": content})
+async def guard(request: Request, respond: RequestResponseEndpoint, bound: str) -> Response:
+    """Middleware that refuses what must not be served, and adds the security headers to every response."""
+    reason = refusal(request, bound)
+    response = JSONResponse({"error": reason}, 403) if reason else await respond(request)
+    response.headers.update(HEADERS)
+    response.headers["cache-control"] = (
+        "no-store" if request.scope["path"].startswith("/api/") else "no-cache"
+    )
+    return response

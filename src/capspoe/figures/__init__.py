@@ -1,18 +1,14 @@
-"""Every figure of the paper, and the ones it should have had.
+"""The figures of the paper, and those that its text describes.
 
-Each file holds one figure: a function that computes what it shows, as arrays, and one that draws it.
+Each file is one figure: a function that computes arrays, and a `draw_...` that gives a matplotlib Figure of them.
+`sheet.write` stores a figure as .png or .svg. Figure 3 of the paper, the samples, is in `capspoe.run.pictures`.
 
-    grid            Figure 3 of the paper: what each capsule generates
-    routing         Figure 1: how one image is routed; `diagram` draws it
-    architecture    Figure 2: the network, from its settings
-    traversal       what each of a capsule's numbers changes
-    reconstruction  an image, and what comes back through the network
-    interpolation   from one image to another through their capsule
-    gallery         what each capsule paints, and the images it claims
-    heat            where the routing of an image looks
-    curves          the course of training
+    routing         Figure 1: how one image is routed
+    architecture    Figure 2: the network, with its sizes
+    heat            the routing weights of a capsule over the image
+    gallery         each capsule: its mean decoded, and the images for which it is on
+    traversal       what each dimension of a capsule's pose changes
+    reconstruction  images through the network and back
+    interpolation   between two images, in the pose of one capsule
+    curves          the metrics of training
 """
-
-from capspoe.figures.grid import grid, write_grid
-
-__all__ = ["grid", "write_grid"]

@@ -3,183 +3,119 @@
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
+from torch import nn
 
-from capspoe.capsules import CapsuleLayer
-from capspoe.figures.svg import document, number, picture, tag, text
-from capspoe.model import CapsulePoE
+from capspoe.core.network import Network
+from capspoe.figures.sheet import ACCENT, CARD, QUIET, TEXT, Sheet
 
-_PITCH, _MARGIN = 236, 40
-_MIDDLE = 192  # height at which the arrows run
-_STACK = 7  # rectangles that stand for a row of capsules
+PITCH, MARGIN = 236, 40
+UP, DOWN = 192, 358  # heights of the arrows
 
 
-class Stage(NamedTuple):
-    """One state of the data on its way, and what leads to it from the state before."""
+class State(NamedTuple):
+    """The data at one point on its way up, and what leads to it from the state before."""
 
     name: str
     size: str
-    shape: tuple[int, int, int] | None  # (height, width, channels) of a map, None for capsules
+    shape: tuple[int, int, int] | None = None  # (height, width, channels) of a map, None for capsules
     up: tuple[str, ...] = ()  # what leads here
     down: tuple[str, ...] = ()  # what leads back
-    weights: tuple[int, int] = (0, 0)  # parameters on the way here, and back if those are others
+    parameters: tuple[int, int] = (0, 0)  # of the way here, and of the way back if it has its own
 
 
-def stages_of(model: CapsulePoE) -> list[Stage]:
-    """The states from image to top capsules, read from the modules."""
+def states_of(model: Network) -> list[State]:
+    """The states from the image to the top capsules, read from the modules."""
     a = model.autoencoder
-    H, W, C = model.image
-    channels, h, w = a.code_shape
-    k = a.kernel
-    (I, M) = a.capsules
+    (H, W, C), (channels, h, w), k, (I, M) = model.image, a.code_shape, a.kernel, a.capsules
+    middle = (H - k + 1, W - k + 1, channels)
     found = [
-        Stage("image", f"{H}x{W}x{C}", (H, W, C)),
-        Stage(
-            "features", f"{H - k + 1}x{W - k + 1}x{channels}", (H - k + 1, W - k + 1, channels),
+        State("image", f"{H}x{W}x{C}", (H, W, C)),
+        State(
+            "features", "{}x{}x{}".format(*middle), middle,
             (f"convolution {k}x{k}", f"[{k}, {k}, {C}, {channels}]", "LeakyReLU"),
-            (f"transposed {k}x{k}", "sigmoid"), (_count(a.down_1), _count(a.up_2)),
+            (f"transposed {k}x{k}", "sigmoid"), (count(a.down_1), count(a.up_2)),
         ),
-        Stage(
+        State(
             "code", f"{h}x{w}x{channels}", (h, w, channels),
             (f"convolution {k}x{k} / 2", f"[{k}, {k}, {channels}, {channels}]", "sigmoid"),
-            (f"transposed {k}x{k} / 2", "LeakyReLU"), (_count(a.down_2), _count(a.up_1)),
+            (f"transposed {k}x{k} / 2", "LeakyReLU"), (count(a.down_2), count(a.up_1)),
         ),
-        Stage("lower capsules", f"{I} x {M} neurons", None, ("reshape", f"{M} channels each"), ("reshape",)),
+        State("lower capsules", f"{I} x {M} neurons", None, ("reshape", f"{M} channels each"), ("reshape",)),
     ]  # fmt: skip
-    for depth, layer in enumerate(model.stack):
-        (J, N), top = layer.upper, depth == len(model.stack) - 1
-        name = "upper capsules" if top else f"capsules, layer {depth + 1}"
-        back = ("reverse routing", "the same W")
-        found.append(Stage(name, f"{J} x {N} neurons", None, _upward(layer), back, (_count(layer), 0)))
+    for depth, layer in enumerate(model.stack, 1):
+        (I, M), (J, N) = layer.lower, layer.upper
+        name = "upper capsules" if layer is model.top else f"capsules, layer {depth}"
+        routing = f"routing, {layer.iterations} iterations" if layer.iterations > 1 else "no routing"
+        kind = f"{layer.neurons.name}, {'one is on' if layer.gate.exclusive else 'no gate'}"
+        up, down = (routing, f"W: {I}x{J} of {N}x{M}", kind), ("reverse routing", "the same W")
+        found.append(State(name, f"{J} x {N} neurons", None, up, down, (count(layer), 0)))
     return found
 
 
-def _count(*modules: object) -> int:
-    return sum(p.numel() for m in modules for p in m.parameters() if p.requires_grad)  # type: ignore[attr-defined]
+def count(*modules: nn.Module) -> int:
+    """Trained parameters."""
+    return sum(p.numel() for module in modules for p in module.parameters() if p.requires_grad)
 
 
-def _upward(layer: CapsuleLayer) -> tuple[str, ...]:
-    iterations = layer.iterations
-    routed = f"routing, {iterations} iterations" if iterations > 1 else "no routing"
-    state = "one is on" if layer.gated else "no gate"
-    return (routed, f"W: {layer.lower[0]}x{layer.upper[0]} of {layer.upper[1]}x{layer.lower[1]}",
-            f"{layer.neurons}, {state}")  # fmt: skip
-
-
-def architecture(
-    model: CapsulePoE, image: np.ndarray | None = None, painted: np.ndarray | None = None
-) -> str:
-    """The SVG; `image` and `painted` (H, W, C) stand at the ends if given: one that goes in, one that comes out."""
-    stages = stages_of(model)
-    width = 2 * _MARGIN + (len(stages) - 1) * _PITCH + 130
-    height = _MIDDLE + 292
-    centre = [_MARGIN + 65.0 + k * _PITCH for k in range(len(stages))]
-    parts = [
-        text(_MARGIN, 38, "The network", 22, font_weight="700"),
-        text(_MARGIN, 62, _summary(model), 13, "quiet"),
-    ]
-    parts.append(_brace(centre[0] - 60, centre[2] + 60, 96, "1  trained first, as an autoencoder"))
-    parts.append(_brace(centre[3] - 60, centre[-1] + 60, 96, "2  trained next, as a product of experts"))
-    low = _MIDDLE + 166
-    for k, (stage, x) in enumerate(zip(stages, centre, strict=True)):
+def draw_architecture(model: Network, generated: np.ndarray, image: np.ndarray | None = None) -> Figure:
+    """`generated` (H, W, C) is a sample of the network, `image` an input."""
+    states = states_of(model)
+    x = MARGIN + 65.0 + PITCH * np.arange(len(states))
+    sheet = Sheet(x[-1] + 65 + MARGIN, DOWN + 126)
+    sheet.text(MARGIN, 30, "The network", 22, weight="bold")
+    capsules = count(*model.stack)
+    words = f"{count(model):,} parameters, {capsules:,} of them between capsules; all trained without labels"
+    sheet.text(MARGIN, 58, words, 13, QUIET)
+    _bracket(sheet, x[0], x[2], 96, 8, "1  trained first, as an autoencoder")
+    _bracket(sheet, x[3], x[-1], 96, 8, "2  trained next, as a product of experts")
+    _bracket(sheet, x[0], x[-1], DOWN + 76, -8, "3  new images: one capsule on, and back")
+    for k, state in enumerate(states):
         if k:
-            _connect(parts, centre[k - 1] + 62, x - 62, stage, low)
-        if stage.shape:
-            parts.append(
-                _volume(x, _MIDDLE, stage.shape, stages[0].shape or (1, 1, 1), image if k == 0 else None)
-            )
-        else:
-            parts.append(_capsules(x, _MIDDLE, k == len(stages) - 1 and model.top.gated))
-        for line, (words, css) in enumerate(((stage.name, "text"), (stage.size, "quiet"))):
-            parts.append(text(x, _MIDDLE + 82 + 17 * line, words, 13, css, text_anchor="middle",
-                              font_weight="600" if line == 0 else None))  # fmt: skip
-    parts.append(_way_back(model, centre, low, painted))
-    names = ", ".join(f"{stage.name} {stage.size}" for stage in stages)
-    return document(
-        width, height, "The network", f"From image to capsules and back: {names}.", "".join(parts)
-    )
+            _connect(sheet, x[k - 1] + 62, x[k] - 62, state)
+        if state.shape:
+            _map(sheet, x[k], state.shape, max(model.image[:2]), image if k == 0 else None)
+        for bar in range(0 if state.shape else 7):  # stand for all capsules; with a gate, one of them is on
+            on = bar == 2 and k == len(states) - 1 and model.top.gate.exclusive
+            colours = {"ec": ACCENT, "fc": ACCENT} if on else {"ec": QUIET, "fc": CARD}
+            sheet.box(x[k] - 30, UP - 50 + 14.6 * bar, 60, 11, **colours)
+        sheet.text(x[k], UP + 80, state.name, 13, ha="center", weight="bold")
+        sheet.text(x[k], UP + 97, state.size, 13, QUIET, ha="center")
+        if 0 < k < len(states) - 1:
+            sheet.text(x[k], DOWN, state.name if state.shape else "capsules", 13, ha="center")
+    prior = "its fitted prior" if model.config.prior == "fitted" else "sigmoid(N(0, 1))"
+    sheet.text(x[-1], DOWN - 9, f"pose of {model.top.upper[1]}", 13, ha="center", weight="bold")
+    sheet.text(x[-1], DOWN + 9, f"from {prior}", 12, QUIET, ha="center")
+    height = 76 * generated.shape[0] / generated.shape[1]
+    sheet.image(x[0] - 38, DOWN - height / 2, generated, 76)
+    return sheet.figure
 
 
-def _summary(model: CapsulePoE) -> str:
-    every, capsules = _count(model), _count(*model.stack)
-    return f"{every:,} parameters, {capsules:,} of them between capsules; all trained without labels"
+def _bracket(sheet: Sheet, x: float, to_x: float, y: float, tick: float, words: str) -> None:
+    points = [(x - 60, y + tick), (x - 60, y), (to_x + 60, y), (to_x + 60, y + tick)]
+    sheet.shape("MLLL", points, ec=QUIET)
+    sheet.text((x + to_x) / 2, y - 1.75 * tick, words, 14, ACCENT, ha="center")
 
 
-def _brace(left: float, right: float, y: float, words: str) -> str:
-    path = f"M{number(left)} {y + 8}v-8H{number(right)}v8"
+def _connect(sheet: Sheet, left: float, right: float, state: State) -> None:
+    """The arrow up with what it does, and the arrow back."""
     middle = (left + right) / 2
-    return tag("path", d=path, class_="line") + text(middle, y - 9, words, 14, "accent", text_anchor="middle")
+    sheet.arrow(left, right, UP)
+    for k, words in enumerate(reversed(state.up), 1):
+        sheet.text(middle, UP - 2 - 16 * k, words, 12, TEXT if k == len(state.up) else QUIET, ha="center")
+    forward, back = ([f"{n:,} parameters"] if n else [] for n in state.parameters)
+    sheet.text(middle, UP + 16, "".join(forward), 12, QUIET, ha="center")
+    sheet.arrow(right, left, DOWN, ACCENT)
+    for k, words in enumerate((*state.down, *back), 1):
+        sheet.text(middle, DOWN + 2 + 16 * k, words, 12, QUIET, ha="center")
 
 
-def _connect(parts: list[str], left: float, right: float, stage: Stage, low: float) -> None:
-    """The arrow up with what it does, and the arrow back below."""
-    middle = (left + right) / 2
-    parts.append(
-        tag("path", d=f"M{number(left)} {_MIDDLE}H{number(right - 8)}", class_="line", stroke_width=1.6)
-    )
-    parts.append(tag("path", d=f"M{number(right)} {_MIDDLE}l-10 -5v10z", class_="arrow", data_role="up"))
-    for k, words in enumerate(stage.up):
-        y = _MIDDLE - 14 - 16 * (len(stage.up) - 1 - k)
-        parts.append(text(middle, y, words, 12, "text" if k == 0 else "quiet", text_anchor="middle"))
-    forward, back = ((f"{count:,} parameters",) if count else () for count in stage.weights)
-    for words in forward:
-        parts.append(text(middle, _MIDDLE + 20, words, 12, "quiet", text_anchor="middle"))
-    parts.append(
-        tag("path", d=f"M{number(left + 8)} {low}H{number(right)}", class_="edge-accent", stroke_width=1.6)
-    )
-    parts.append(tag("path", d=f"M{number(left)} {low}l10 -5v10z", class_="accent", data_role="down"))
-    for k, words in enumerate((*stage.down, *back)):
-        parts.append(text(middle, low + 22 + 16 * k, words, 12, "quiet", text_anchor="middle"))
-
-
-def _volume(
-    x: float, y: float, shape: tuple[int, int, int], largest: tuple[int, int, int], image: np.ndarray | None
-) -> str:
-    """A box as high and wide as the map, and deeper with more channels."""
-    unit = 84 / max(largest[:2])
-    tall, wide = max(shape[0] * unit, 8), max(shape[1] * unit, 8)
-    depth = min(4 + 1.6 * np.sqrt(shape[2]), 24)
-    left, top = x - (wide + depth) / 2, y - (tall - depth) / 2
-    d = number(depth)
-    lid = f"M{number(left)} {number(top)}l{d} -{d}h{number(wide)}l-{d} {d}z"
-    side = f"M{number(left + wide)} {number(top)}l{d} -{d}v{number(tall)}l-{d} {d}z"
-    front = tag("rect", x=left, y=top, width=wide, height=tall, class_="box")
+def _map(sheet: Sheet, x: float, shape: tuple[int, int, int], largest: int, image: np.ndarray | None) -> None:
+    """A stack of maps of the right size, thicker with more channels."""
+    height, width = (max(84 * side / largest, 8) for side in shape[:2])
+    sheets = round(min(1 + np.sqrt(shape[2]), 9))
+    left, top = x - width / 2 - 1.5 * sheets, UP - height / 2 + 1.5 * sheets
+    for k in reversed(range(sheets)):
+        sheet.box(left + 3 * k, top - 3 * k, width, height, ec=QUIET, fc=CARD)
     if image is not None:
-        front += picture(left, top, wide, image)
-    return tag("path", d=lid, class_="box-top") + tag("path", d=side, class_="box-side") + front
-
-
-def _capsules(x: float, y: float, gated: bool) -> str:
-    """A few rectangles that stand for all; with a gate, one of them is filled."""
-    parts = []
-    for k in range(_STACK):
-        top = y - 50 + k * 14.6
-        parts.append(tag("rect", x=x - 30, y=top, width=60, height=11, rx=3, class_="box"))
-        if gated and k == 2:
-            parts.append(tag("rect", x=x - 30, y=top, width=60, height=11, rx=3, class_="accent"))
-    return "".join(parts)
-
-
-def _way_back(model: CapsulePoE, centre: list[float], low: float, painted: np.ndarray | None) -> str:
-    """The states on the way down, where new images come from."""
-    N = model.top.upper[1]
-    prior = "its fitted prior" if model.config.capsules.prior == "fitted" else "sigmoid(N(0, 1))"
-    parts = [
-        text(centre[-1], low - 6, f"{N} numbers", 13, text_anchor="middle", font_weight="600"),
-        text(centre[-1], low + 12, f"from {prior}", 12, "quiet", text_anchor="middle"),
-    ]
-    for x, words in zip(centre[1:-1], ("features", "code", *["capsules"] * (len(centre) - 4)), strict=True):
-        parts.append(text(x, low + 4, words, 13, text_anchor="middle"))
-    if painted is not None:
-        parts.append(picture(centre[0] - 38, low - 38, 76, painted, data_role="painted"))
-    else:
-        parts.append(text(centre[0], low + 4, "new image", 13, text_anchor="middle", font_weight="600"))
-    parts.append(
-        _brace_below(centre[0] - 60, centre[-1] + 60, low + 76, "3  new images: one capsule on, and back")
-    )
-    return "".join(parts)
-
-
-def _brace_below(left: float, right: float, y: float, words: str) -> str:
-    path = f"M{number(left)} {y - 8}v8H{number(right)}v-8"
-    return tag("path", d=path, class_="line") + text((left + right) / 2, y + 24, words, 14, "accent",
-                                                     text_anchor="middle")  # fmt: skip
+        sheet.image(left, top, image, width)

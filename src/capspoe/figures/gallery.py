@@ -1,92 +1,73 @@
-"""The capsules one by one: what each paints at its mean, the images it claims, how often it is used."""
+"""The capsules one by one: the mean pose decoded, images for which each is on, how often, and with which labels."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
+from matplotlib.figure import Figure
 
-from capspoe.data import Source
-from capspoe.figures.panels import ACCENT, INK, QUIET, Sheet
-from capspoe.figures.traversal import painted
-from capspoe.model import CapsulePoE, Encoded
+from capspoe.core.network import Encoded, Network
+from capspoe.core.traversal import decode_poses
+from capspoe.data import Dataset
+from capspoe.figures.sheet import Row, draw_rows
 
 
 class Gallery(NamedTuple):
-    mean: np.ndarray  # (J, H, W, C): what each capsule paints at the mean of its numbers
-    # J of (at most `count`, H, W, C): the first images for which it is the most probable
-    claimed: list[np.ndarray]
-    share: np.ndarray  # (J,): share of the images that it claims
-    label_share: np.ndarray | None  # (J, labels): how its images divide among the labels; rows sum to 1 or 0
-    classes: tuple[str, ...]  # the names of the labels that occur
+    mean: np.ndarray  # (J, H, W, C): each capsule's mean pose decoded
+    images: list[np.ndarray]  # J of (n, H, W, C): the first images for which it is the most probable
+    share: np.ndarray  # (J,): share of the images for which it is the most probable
+    label_share: np.ndarray | None  # (J, labels): their shares among a capsule's images; 0 without any
+    classes: tuple[str, ...]  # names of the labels that occur
+
+    @property
+    def purity(self) -> float | None:
+        """The share of images that have the commonest label of their capsule."""
+        return None if self.label_share is None else float((self.share * self.label_share.max(-1)).sum())
 
 
-def label_name(source: Source, label: int) -> str:
-    return source.classes[label] if source.classes else str(label)
+def label_name(dataset: Dataset, label: int) -> str:
+    return dataset.classes[label] if dataset.classes else str(label)
 
 
-def label_of(source: Source, number: int) -> str | None:
-    """What image `number` of a source is labelled, if anything."""
-    return None if source.labels is None else label_name(source, int(source.labels[number]))
+def label_of(dataset: Dataset, number: int) -> str | None:
+    """The label of image `number`, if there are labels."""
+    return None if dataset.labels is None else label_name(dataset, int(dataset.labels[number]))
 
 
-@torch.no_grad()
-def gallery(model: CapsulePoE, source: Source, encoded: Encoded, count: int = 8) -> Gallery:
-    """`encoded` is what the model says of the first images of the source."""
+def gallery(model: Network, dataset: Dataset, encoded: Encoded, count: int = 8) -> Gallery:
+    """`encoded` are the first images of the data set; at most `count` are shown of each capsule."""
     J = model.top.upper[0]
     on = encoded.on.argmax(-1)
-    claimed = []
-    for j in range(J):
-        rows = np.flatnonzero(on == j)[:count]
-        claimed.append(
-            model.array(model.tensor(source.batch(rows))) if len(rows) else np.zeros((0, *model.image))
-        )
-    mean = np.concatenate([painted(model, j, model.prior.centre[j][None]) for j in range(J)])
+    images = [dataset.batch(np.flatnonzero(on == j)[:count]) / 255 for j in range(J)]
+    mean = np.concatenate([decode_poses(model, j, model.prior.centre[j][None]) for j in range(J)])
     share = np.bincount(on, minlength=J) / len(on)
-    if source.labels is None:
-        return Gallery(mean, claimed, share, None, ())
-    labels, column = np.unique(source.labels[: len(on)], return_inverse=True)
+    if dataset.labels is None:
+        return Gallery(mean, images, share, None, ())
+    labels, column = np.unique(dataset.labels[: len(on)], return_inverse=True)
     table = np.zeros((J, len(labels)))
     np.add.at(table, (on, column), 1)
     label_share = table / np.maximum(table.sum(-1, keepdims=True), 1)
-    return Gallery(mean, claimed, share, label_share, tuple(label_name(source, k) for k in labels))
+    return Gallery(mean, images, share, label_share, tuple(label_name(dataset, k) for k in labels))
 
 
 def commonest(found: Gallery, capsule: int, count: int = 2) -> list[tuple[str, float]]:
-    """The labels that most of a capsule's images bear, with their shares."""
+    """The commonest labels of a capsule's images, with their shares."""
     if found.label_share is None:
         return []
-    order = np.argsort(-found.label_share[capsule], kind="stable")[:count]
-    return [
-        (found.classes[k], float(found.label_share[capsule, k]))
-        for k in order
-        if found.label_share[capsule, k]
-    ]
+    share = found.label_share[capsule]
+    order = np.argsort(-share, kind="stable")[:count]
+    return [(found.classes[k], float(share[k])) for k in order if share[k]]
 
 
-def write_gallery(found: Gallery, path: Path) -> None:
-    """A row a capsule, in two columns."""
-    J, H, W, _ = found.mean.shape
-    count = max((len(images) for images in found.claimed), default=0)
-    scale = max(1, round(56 / max(H, W)))
-    tile_x, pitch_y, top, left, head = W * scale + 4, H * scale + 12, 92, 20, 34
-    bar, column = 110, 34 + (count + 1) * (W * scale + 4) + 24 + 150
-    rows = -(-J // 2)
-    sheet = Sheet(left + 2 * column + 30, top + rows * pitch_y + 12)
-    sheet.text(left, 24, f"The {J} capsules", 18, weight="bold")
-    words = "first what a capsule paints at the mean of its numbers, then the first images that it claims"
-    sheet.text(left, 48, words, 12, QUIET)
-    most = max(float(found.share.max()), 1e-9)
-    for j in range(J):
-        x, y = left + (j // rows) * (column + 30), top + (j % rows) * pitch_y
-        middle = y + H * scale / 2
-        sheet.text(x + 22, middle, str(j), 14, INK, ha="right", weight="bold")
-        sheet.image(x + head, y, found.mean[j], scale)
-        for k, image in enumerate(found.claimed[j]):
-            sheet.image(x + head + 14 + (k + 1) * tile_x, y, image, scale)
-        end = x + head + 14 + (count + 1) * tile_x + 10
-        sheet.bar(end, middle - 14, bar * float(found.share[j]) / most, 6, "#5d6f85")
-        sheet.text(end, middle + 2, f"{100 * found.share[j]:.1f} % of images", 11, QUIET)
-        words = ", ".join(f"{name}: {100 * share:.0f} %" for name, share in commonest(found, j))
-        sheet.text(end, middle + 19, words, 12, ACCENT, weight="bold")
-    sheet.write(path)
+def gallery_rows(found: Gallery) -> list[Row]:
+    rows = []
+    for j, share in enumerate(found.share):
+        labels = ", ".join(f"{name}: {100 * s:.0f}%" for name, s in commonest(found, j))
+        groups = [found.mean[j : j + 1], found.images[j]]
+        rows.append(Row(f"capsule {j}", groups, "", (), labels, f"{100 * share:.1f}% of images"))
+    return rows
+
+
+def draw_gallery(found: Gallery) -> Figure:
+    """A row for each capsule."""
+    words = "the mean pose decoded, then the first images for which the capsule is on"
+    return draw_rows("The capsules one by one", words, gallery_rows(found), 56)

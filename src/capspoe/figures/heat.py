@@ -1,34 +1,37 @@
-"""Where the routing looks: the winning capsule's weights c_ij as a heat map over the image."""
+"""The routing weights c_ij of the winning capsule as a heat map over the image."""
 
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from capspoe.figures.panels import QUIET, Sheet
+from capspoe.core.network import Network
 from capspoe.figures.routing import Routed
-from capspoe.model import CapsulePoE
+from capspoe.figures.sheet import DPI, PAPER, QUIET, TEXT
+from capspoe.run.pictures import to_rgb_or_grey
 
-_SPANS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # how far from the mean of 1 the colours may reach
-_COLD, _EVEN, _HOT = (np.array(c) / 255 for c in ((44, 110, 186), (235, 235, 235), (217, 76, 13)))
+_MAP = LinearSegmentedColormap.from_list(
+    "weight", ("#2c6eba", "#ebebeb", "#d94c0d")
+)  # below, at, above the mean
 
 
 def footprint(places: int, kernel: int, pixels: int) -> np.ndarray:
-    """(places, pixels): how much of a place of the code is each pixel, along one side of the image.
-
-    A place sees 2 kernel - 1 pixels through the two convolutions, the middle ones along the most paths.
-    """
-    triangle = np.convolve(np.ones(kernel), np.ones(kernel))
+    """(places, pixels): through how many paths of the two convolutions a place sees each pixel, along one side."""
+    paths = np.convolve(np.ones(kernel), np.ones(kernel))
     rows = np.zeros((places, pixels))
     for p in range(places):
-        rows[p, 2 * p : 2 * p + len(triangle)] = triangle[: pixels - 2 * p]
+        rows[p, 2 * p : 2 * p + len(paths)] = paths[: pixels - 2 * p]
     return rows
 
 
-def over_pixels(model: CapsulePoE, places: np.ndarray) -> np.ndarray:
-    """Weights of the places (h, w), mean 1, as weights of the pixels (H, W): the mean over the places seeing each.
+def over_pixels(model: Network, places: np.ndarray) -> np.ndarray:
+    """Weights of the places (h, w) as weights of the pixels (H, W): the mean over the places that see each pixel.
 
-    Equal weights give 1 everywhere, so what remains is the routing and not the shape of the network. A pixel
-    that no place sees, such as those of the last row of 28, has 1 as well.
+    Equal weights give 1 everywhere, so what remains is the routing and not the shape of the network. A pixel that no
+    place sees, such as those of the last row of 28, has 1 as well.
     """
     (_, h, w), kernel, (H, W, _) = model.autoencoder.code_shape, model.autoencoder.kernel, model.image
     down, across = footprint(h, kernel, H), footprint(w, kernel, W)
@@ -36,55 +39,47 @@ def over_pixels(model: CapsulePoE, places: np.ndarray) -> np.ndarray:
     return np.divide(down.T @ places @ across, seen, out=np.ones((H, W)), where=seen > 0)
 
 
-def span_for(weight: np.ndarray) -> float:
-    """The smallest span of colours that holds the weights, or the largest there is."""
-    farthest = float(np.abs(weight - 1).max())
-    return next((span for span in _SPANS if farthest <= span), _SPANS[-1])
+def span_of(weight: np.ndarray) -> float:
+    """How far from 1 the colours reach: as far as the weights, within limits."""
+    return float(np.clip(np.abs(weight - 1).max(), 0.05, 1))
 
 
 def colour(weight: np.ndarray, span: float) -> np.ndarray:
-    """Weights to colours (..., 3): blue at 1 - span, grey at the mean of 1, orange at 1 + span."""
-    t = np.clip((weight - 1) / span, -1, 1)[..., None]
-    return np.where(t < 0, _EVEN + t * (_EVEN - _COLD), _EVEN + t * (_HOT - _EVEN))
+    """Weights to colours (..., 3): blue at 1 - span, grey at 1, orange at 1 + span."""
+    return _MAP(Normalize(1 - span, 1 + span)(weight))[..., :3]
 
 
-def overlay(image: np.ndarray, pixels: np.ndarray, span: float) -> np.ndarray:
-    """The image in the colours of its weights, (H, W, 3): brightness is the image, colour the weight."""
-    return colour(pixels, span) * (0.35 + 0.65 * image.mean(-1, keepdims=True))
+class Panel(NamedTuple):
+    words: str
+    image: np.ndarray  # (H, W, C)
+    span: float | None = None  # of its colours
 
 
-def write_heat(model: CapsulePoE, view: Routed, path: Path, name: str = "the image") -> None:
-    """The image, the winner's weights of the positions, and these over the image, each with its scale."""
-    H, W, _ = model.image
+def heat(model: Network, view: Routed) -> list[Panel]:
+    """The image, the winner's weights of the positions, and the image in the colours of its pixels' weights."""
     places = view.place_weight[view.winner]
     pixels = over_pixels(model, places)
-    scale = max(1, round(224 / max(H, W)))
-    wide, tall = W * scale, H * scale
-    left, top, gap = 24, 64, 28
-    sheet = Sheet(3 * wide + 2 * gap + 2 * left, top + tall + 76)
-    sheet.text(left, 22, f"Where capsule {view.winner} looks in {name}", size=17, weight="bold")
-    h, w = places.shape
-    rows, columns = (np.arange(tall) * h // tall, np.arange(wide) * w // wide)
-    squares = colour(places, span_for(places))[rows][:, columns]
-    for k, (image, enlarged, words, weights) in enumerate(
-        (
-            (view.image, scale, "the image", None),
-            (squares, 1, f"weight of each of {h}x{w} positions", places),
-            (overlay(view.image, pixels, span_for(pixels)), scale, "mean weight of each pixel", pixels),
-        )
-    ):
-        x = left + k * (wide + gap)
-        sheet.text(x, 50, words, size=13, colour=QUIET)
-        sheet.image(x, top, image, enlarged)
-        if weights is not None:
-            _scale(sheet, x, top + tall + 12, wide, span_for(weights))
-    sheet.text(left, top + tall + 18, "routing weight relative", size=12, colour=QUIET)
-    sheet.text(left, top + tall + 36, "to the mean weight", size=12, colour=QUIET)
-    sheet.write(path)
+    near, far = span_of(places), span_of(pixels)
+    tinted = colour(pixels, far) * (0.35 + 0.65 * view.image.mean(-1, keepdims=True))
+    return [
+        Panel("the image", view.image),
+        Panel("routing weight of each position, relative to the mean", colour(places, near), near),
+        Panel("mean weight of the positions that see each pixel", tinted, far),
+    ]
 
 
-def _scale(sheet: Sheet, x: int, y: int, width: int, span: float) -> None:
-    ramp = colour(np.linspace(1 - span, 1 + span, width), span)
-    sheet.image(x, y, np.broadcast_to(ramp[None], (12, width, 3)), 1)
-    for value, place, side in ((1 - span, 0.0, "left"), (1, 0.5, "center"), (1 + span, 1.0, "right")):
-        sheet.text(x + place * width, y + 26, f"{value:g}", size=12, ha=side)
+def draw_heat(panels: list[Panel], title: str) -> Figure:
+    """The panels with their scales."""
+    figure = Figure((13, 6), dpi=DPI, facecolor=PAPER, layout=ConstrainedLayoutEngine(h_pad=0.15, w_pad=0.2))
+    figure.suptitle(title, fontsize=17, color=TEXT, weight="bold", x=0.02, ha="left")
+    for panel, axes in zip(panels, figure.subplots(1, len(panels)), strict=True):
+        axes.imshow(to_rgb_or_grey(panel.image), cmap="gray", vmin=0, vmax=1, interpolation="none")
+        axes.set_title(panel.words, fontsize=11, color=TEXT)
+        axes.axis("off")
+        span = panel.span or 1
+        scale, ticks = ScalarMappable(Normalize(1 - span, 1 + span), _MAP), (1 - span, 1, 1 + span)
+        bar = figure.colorbar(scale, ax=axes, location="bottom", ticks=ticks, format="%.2f", shrink=0.9)
+        bar.ax.set_visible(panel.span is not None)
+        bar.ax.tick_params(length=0, labelcolor=QUIET)
+        bar.outline.set_visible(False)
+    return figure

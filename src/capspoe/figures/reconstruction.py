@@ -1,67 +1,51 @@
-"""An image and what comes back: through the autoencoder, through its capsule, and through all capsules."""
+"""Images and their reconstructions: by the autoencoder, by the capsule that is on, and by all capsules."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
-from capspoe.contrastive import switched_on
-from capspoe.figures.panels import QUIET, Sheet
-from capspoe.model import CapsulePoE
-
-
-class Reconstruction(NamedTuple):
-    rows: tuple[str, ...]  # what the rows of images are
-    images: np.ndarray  # (4, n, H, W, C)
-    error: np.ndarray  # (4, n): mean squared error of the pixels
-    on: np.ndarray  # (n,): the capsule that is on
-
+from capspoe.core.gates import mask_off
+from capspoe.core.network import Network
+from capspoe.figures.sheet import Row, draw_rows
 
 ROWS = ("image", "autoencoder", "its capsule", "all capsules")
 
 
+class Reconstruction(NamedTuple):
+    images: np.ndarray  # (4, n, H, W, C), as ROWS names them
+    error: np.ndarray  # (4, n): mean squared error of the pixels
+    on: np.ndarray  # (n,): the capsule that is on
+
+    def rows(self, count: int) -> list[Row]:
+        """The first `count` images; the mean errors are over all."""
+        rows = [Row(ROWS[0], [self.images[0, :count]], "", [f"capsule {j}" for j in self.on[:count]])]
+        for name, images, error in zip(ROWS[1:], self.images[1:], self.error[1:], strict=True):
+            errors = [f"{e:.4f}" for e in error[:count]]
+            rows.append(Row(name, [images[:count]], f"error {error.mean():.4f}", errors))
+        return rows
+
+
 @torch.no_grad()
-def reconstructions(model: CapsulePoE, images: Any) -> Reconstruction:
-    """The images, and what three ways back make of them.
+def reconstructions(model: Network, images: Any) -> Reconstruction:
+    """Images through the network and back, with the routing weights of the way up.
 
-    "its capsule" is the most probable one alone. "all capsules" is what the sum of them all paints, as the energy
-    without a gate has it: with the gate no capsule was trained for that, and it shows.
+    "its capsule" is the most probable one alone. "all capsules" is the sum of all, as the energy without a gate has
+    it. With the gate no capsule was trained for that sum; it is there for comparison.
     """
-    parts: list[list[np.ndarray]] = [[] for _ in ROWS]
-    on = []
-    for x in model._chunks(images):
-        code = model.autoencoder.encode(x)
-        c, z = model.top(model.lift(code))
-        h = model.top.hidden_given_visible(z)
-        weights = None if model.top.iterations == 1 else c
-        winner = model.top.on_given_visible(z).argmax(-1)
-        alone = switched_on(h, winner)
-        ways = (x, model.autoencoder.decode(code), model.paint(alone, weights), model.paint(h, weights))
-        for part, way in zip(parts, ways, strict=True):
-            part.append(model.array(way))
-        on.append(winner.cpu().numpy())
-    painted = np.stack([np.concatenate(part) for part in parts])
-    error = np.square(painted - painted[:1]).mean((2, 3, 4))
-    return Reconstruction(ROWS, painted, error, np.concatenate(on))
+    parts, on = [], []
+    for x in model.chunks(images):
+        up = model.up(x)
+        alone = mask_off(up.hidden, up.winner)
+        ways = (x, model.autoencoder.decode(up.code), model.down(alone, up.c), model.down(up.hidden, up.c))
+        parts.append(np.stack([model.array(way) for way in ways]))
+        on.append(up.winner.cpu().numpy())
+    decoded = np.concatenate(parts, 1)
+    return Reconstruction(decoded, np.square(decoded - decoded[:1]).mean((2, 3, 4)), np.concatenate(on))
 
 
-def write_reconstructions(found: Reconstruction, path: Path) -> None:
-    """A column an image, with its error below each way back."""
-    rows, n, H, W, _ = found.images.shape
-    scale = max(1, round(84 / max(H, W)))
-    pitch_x, pitch_y, left, top = W * scale + 8, H * scale + 26, 136, 74
-    sheet = Sheet(left + n * pitch_x + 16, top + rows * pitch_y + 10)
-    sheet.text(20, 24, "Images and what comes back", 18, weight="bold")
-    sheet.text(20, 48, "below each: mean squared error of its pixels", 12, QUIET)
-    for r in range(rows):
-        y = top + r * pitch_y
-        sheet.text(20, y + H * scale / 2 - 9, found.rows[r], 13, weight="bold")
-        mean = "" if r == 0 else f"error {found.error[r].mean():.4f}"
-        sheet.text(20, y + H * scale / 2 + 11, mean, 11, QUIET)
-        for k in range(n):
-            x = left + k * pitch_x
-            sheet.image(x, y, found.images[r, k], scale)
-            words = f"capsule {found.on[k]}" if r == 0 else f"{found.error[r, k]:.4f}"
-            sheet.text(x + W * scale / 2, y + H * scale + 12, words, 11, QUIET, ha="center")
-    sheet.write(path)
+def draw_reconstructions(found: Reconstruction, count: int) -> Figure:
+    """A column for each image, with the error below each reconstruction."""
+    words = f"below: the mean squared error of the pixels; left: its mean over {len(found.on):,} images"
+    return draw_rows("Images and their reconstructions", words, found.rows(count), 84)

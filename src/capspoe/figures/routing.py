@@ -1,81 +1,202 @@
-"""How one image is routed: the numbers behind Figure 1 of the paper and behind the heat map."""
+"""Figure 1 of the paper: one image, its capsules, the routing weights, and what each upper capsule decodes to."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from torch import Tensor
 
-from capspoe.contrastive import switched_on
-from capspoe.data import Source
+from capspoe.core.checks import check_count
+from capspoe.core.gates import mask_off
+from capspoe.core.network import CHUNK, Network
+from capspoe.core.routing import squash_length
+from capspoe.data import Dataset
 from capspoe.errors import InputError
-from capspoe.model import CHUNK, CapsulePoE
-from capspoe.routing import on_probability
-from capspoe.validate import check_count
+from capspoe.figures.sheet import ACCENT, LINE, QUIET, TEXT, Sheet
+
+SHOWN = 40  # upper capsules drawn, the most probable ones
+BINS = 72  # of the density
+WIDTH, MARGIN = 1200, 40
+LOWER_Y, LOWER_HEIGHT, UPPER_Y, UPPER_HEIGHT = 320, 26, 590, 34
 
 
 class Routed(NamedTuple):
-    """One image on its way up, and what each upper capsule would paint of it alone."""
+    """One image on its way up, and what each upper capsule alone decodes to."""
 
     image: np.ndarray  # (H, W, C)
-    code_on: np.ndarray  # (h, w, groups): |squash| of the capsules of the code, at their positions (Eq. 7)
-    lower_on: np.ndarray  # (I,): the same of the capsules below the top layer, which are those of the code
-    #                       unless there are several layers
+    code_on: np.ndarray  # (h, w, groups): |squash| of the code's capsules at their positions (Eq. 7)
+    lower_on: (
+        np.ndarray
+    )  # (I,): |squash| of the top layer's input: of the code, unless there are several layers
     upper_on: np.ndarray  # (J,): P(capsule j is on)
     weight: np.ndarray  # (J, I): the routing weights c_ij of the top layer, relative to their mean
-    place_weight: np.ndarray  # (J, h, w): the same brought down to the positions, relative to their mean
-    painted: np.ndarray  # (J, H, W, C): the image as capsule j alone paints it
+    place_weight: np.ndarray  # (J, h, w): the same for the positions of the code
+    decoded: np.ndarray  # (J, H, W, C): the image as capsule j alone reconstructs it
+
+    @property
+    def ranking(self) -> np.ndarray:
+        """The capsules, the most probable first."""
+        return np.argsort(-self.upper_on, kind="stable")
 
     @property
     def winner(self) -> int:
-        return int(self.upper_on.argmax())
+        return int(self.ranking[0])
 
 
-def one_image(source: Source, number: int, split: str = "test") -> np.ndarray:
-    """Image `number` of a source, uint8 (H, W, C)."""
-    check_count("image", number, least=0)
-    if number >= len(source):
-        raise InputError(f"image must be below {len(source)}, the number of {split} images, not {number}")
-    return source.batch([number])[0]
+def one_image(dataset: Dataset, number: int, split: str = "test") -> np.ndarray:
+    """Image `number` of a data set, uint8 (H, W, C)."""
+    check_count("image", number, minimum=0)
+    if number >= len(dataset):
+        raise InputError(f"image must be below {len(dataset)}, the number of {split} images, not {number}")
+    return dataset.batch([number])[0]
 
 
 @torch.no_grad()
-def routed(model: CapsulePoE, image: Any) -> Routed:
+def routed(model: Network, image: Any) -> Routed:
     """Route one image through the network."""
     x = model.tensor(image)
     if len(x) != 1:
-        raise InputError(f"routing is drawn of one image, not of {len(x)}")
-    code = model.autoencoder.encode(x)
-    _, h, w = model.autoencoder.code_shape
-    lower = model.lift(code)
-    c, z = model.top(lower)
-    weight_JI = c[0] / c[0].mean()
-    J = model.top.upper[0]
-    hidden = model.top.hidden_given_visible(z).expand(J, -1, -1)
-    alone = switched_on(hidden, torch.arange(J, device=hidden.device))
-    weights = None if model.top.iterations == 1 else c.expand(J, -1, -1)
-    painted = [
-        model.paint(alone[k : k + CHUNK], None if weights is None else weights[k : k + CHUNK])
-        for k in range(0, J, CHUNK)
-    ]
+        raise InputError(f"give one image, not {len(x)}")
+    up = model.up(x)
+    J, (_, h, w) = model.top.upper[0], model.autoencoder.code_shape
+    alone = mask_off(up.hidden.expand(J, -1, -1), torch.arange(J, device=x.device))
+    decoded = [model.array(model.down(part, up.c.expand(len(part), -1, -1))) for part in alone.split(CHUNK)]
     return Routed(
         image=model.array(x)[0],
-        code_on=on_probability(code)[0].reshape(h, w, -1).cpu().numpy(),
-        lower_on=on_probability(lower)[0].cpu().numpy(),
-        upper_on=model.top.on_given_visible(z)[0].cpu().numpy(),
-        weight=weight_JI.cpu().numpy(),
-        place_weight=place_weights(model, code, c)[0].reshape(J, h, w).cpu().numpy(),
-        painted=model.array(torch.cat(painted)),
+        code_on=squash_length(up.code)[0].reshape(h, w, -1).cpu().numpy(),
+        lower_on=squash_length(up.x)[0].cpu().numpy(),
+        upper_on=up.on[0].cpu().numpy(),
+        weight=(up.c / up.c.mean())[0].cpu().numpy(),
+        place_weight=place_weights(model, up.code, up.c)[0].reshape(J, h, w).cpu().numpy(),
+        decoded=np.concatenate(decoded),
     )
 
 
-def place_weights(model: CapsulePoE, code: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """c_ij of the top layer as weights of the positions of the code, (B, J, h w), their mean being 1.
+def place_weights(model: Network, code: Tensor, c: Tensor) -> Tensor:
+    """c_ij of the top layer as weights of the positions of the code, (B, J, h w), with mean 1.
 
-    Through a stack, the weight of a path is the product of its weights, and all paths to a position are summed.
+    Through several layers, the weight of a path is the product of its weights; all paths to a position are summed.
     """
-    reach = c
     for depth in reversed(range(len(model.stack) - 1)):
-        reach = reach @ model.stack[depth](model.lift(code, depth)).c
-    places = model.autoencoder.code_shape[1] * model.autoencoder.code_shape[2]
-    summed = reach.reshape(*reach.shape[:2], places, -1).sum(-1)
+        c = c @ model.stack[depth](model.layer_input(code, depth)).c
+    _, h, w = model.autoencoder.code_shape
+    summed = c.reshape(*c.shape[:2], h * w, -1).sum(-1)
     return summed / summed.mean(-1, keepdim=True)
+
+
+class Edges(NamedTuple):
+    """Which of a capsule's weights are drawn as lines, and the others as a density."""
+
+    lower: np.ndarray  # (k,): the lower capsules with the largest weights, ascending
+    weight: np.ndarray  # (k,): these weights
+    density: np.ndarray  # (bins,): the mean of the other weights, along the row of lower capsules
+
+
+def edges_of(weight_I: np.ndarray, count: int) -> Edges:
+    """The `count` largest weights of a capsule, but at most a quarter; none if all are equal."""
+    I = len(weight_I)
+    count = 0 if np.ptp(weight_I) < 1e-6 else min(count, max(1, I // 4))
+    largest = np.argsort(weight_I, kind="stable")[I - count :]
+    rest = np.ones(I)
+    rest[largest] = 0
+    bins = np.arange(I) * min(BINS, I) // I
+    return Edges(largest, weight_I[largest], np.bincount(bins, weight_I * rest) / np.bincount(bins))
+
+
+def draw_routing(view: Routed, name: str = "an image", label: str | None = None) -> Figure:
+    """`name` says which image it is, `label` its label if it has one."""
+    shown = view.ranking[:SHOWN]
+    pitch = (WIDTH - 2 * MARGIN) / len(shown)
+    side, x = min(pitch - 6, 76), MARGIN + (np.arange(len(shown)) + 0.5) * pitch
+    decoded_y = UPPER_Y + UPPER_HEIGHT + 30
+    tall = side * view.image.shape[0] / view.image.shape[1]
+    sheet = Sheet(WIDTH, decoded_y + tall + 46)
+    sheet.text(MARGIN, 30, f"Routing of {name}", 22, weight="bold")
+    _draw_code(sheet, view, label)
+    edges = [edges_of(view.weight[j], 6 if rank else 36) for rank, j in enumerate(shown)]
+    _draw_legend(sheet, view, edges)
+    _draw_edges(sheet, view, edges, x)
+    I = len(view.lower_on)
+    words = ", position by position" if view.code_on.size == I else ""
+    sheet.text(MARGIN, LOWER_Y - 14, f"{I} lower capsules{words}", 13, QUIET)
+    width = (WIDTH - 2 * MARGIN) / I
+    gap = min(1.2, 0.15 * width)
+    sheet.cells(_lower_x(np.arange(I), I), LOWER_Y, width - gap, LOWER_HEIGHT, view.lower_on)
+    sheet.cells(x - side / 2, UPPER_Y, side, UPPER_HEIGHT, view.upper_on[shown])
+    for rank, j in enumerate(shown):
+        left, colour = x[rank] - side / 2, QUIET if rank else ACCENT
+        style = {"ec": LINE if rank else ACCENT, "lw": 1 if rank else 2.5}
+        size, weight = min(13.0, 0.55 * pitch), "normal" if rank else "bold"
+        sheet.text(x[rank], UPPER_Y + UPPER_HEIGHT + 14, str(j), size, colour, ha="center", weight=weight)
+        sheet.image(left, decoded_y, view.decoded[j], side)
+        sheet.box(left, UPPER_Y, side, UPPER_HEIGHT, **style)
+        sheet.box(left - 1, decoded_y - 1, side + 2, tall + 2, **style)
+    J = len(view.upper_on)
+    which = f"{J}" if len(shown) == J else f"the {len(shown)} most probable of {J}"
+    words = f"{which} upper capsules, most probable first, and what each alone decodes to"
+    sheet.text(MARGIN, decoded_y + tall + 24, words, 13, QUIET)
+    return sheet.figure
+
+
+def _draw_code(sheet: Sheet, view: Routed, label: str | None) -> None:
+    """The image, and the capsules of its code at their positions."""
+    side, y, x = 190, 74, MARGIN + 250
+    h, w, groups = view.code_on.shape
+    sheet.text(MARGIN, 60, f"labelled {label}" if label else "the image", 13, QUIET)
+    sheet.image(MARGIN, y, view.image, side)
+    sheet.arrow(MARGIN + side + 12, x - 14, y + side / 2)
+    sheet.text(x, 60, f"its {h}x{w} positions, {groups} capsules at each", 13, QUIET)
+    row, column, group = (index.ravel() for index in np.indices((h, w, groups)))
+    rows = max(1, int(np.sqrt(groups)))
+    columns = -(-groups // rows)
+    width, height = (side / w - 3) / columns, (side / h - 3) / rows
+    left = x + column * side / w + group % columns * width
+    top = y + row * side / h + group // columns * height
+    sheet.cells(left, top, width, height, view.code_on.ravel())
+
+
+def _draw_legend(sheet: Sheet, view: Routed, edges: list[Edges]) -> None:
+    x, y, wide = 560, 84, 120
+    sheet.text(x, y, f"Capsule {view.winner} is on", 19, ACCENT, weight="bold")
+    chances = [f"P(on) = {view.upper_on[view.winner]:.3f}"]
+    chances += [f"next is capsule {j} with {view.upper_on[j]:.3f}" for j in view.ranking[1:2]]
+    sheet.text(x, y + 24, "; ".join(chances), 13, QUIET)
+    sheet.cells(x + np.arange(11) * wide / 11, y + 46, wide / 11, 14, np.linspace(0, 1, 11))
+    sheet.box(x, y + 46, wide, 14, ec=LINE)
+    words = ["shade: probability of being on, 0 to 1"]
+    for k, (colour, drawn) in enumerate(((ACCENT, edges[:1]), (TEXT, edges[1:]))):
+        values = np.concatenate([[], *(e.weight for e in drawn)])
+        if len(values):
+            whose = "each other capsule" if k else f"capsule {view.winner}"
+            limits = f"{values.min():.1f} to {values.max():.1f} times the mean"
+            words.append(f"the {len(drawn[0].weight)} largest weights of {whose}: {limits}")
+            sheet.shape("ML", [(x, y + 81 + 28 * k), (x + wide, y + 81 + 28 * k)], ec=colour, lw=2.2 - k)
+    words.append("its other weights, as a density" if len(words) > 1 else "all routing weights are equal")
+    sheet.box(x, y + 46 + 28 * (len(words) - 1), wide, 14, fc=ACCENT, alpha=0.25)
+    for k, line in enumerate(words):
+        sheet.text(x + wide + 12, y + 53 + 28 * k, line, 13)
+
+
+def _lower_x(index: Any, count: int) -> Any:
+    return MARGIN + index * (WIDTH - 2 * MARGIN) / count
+
+
+def _draw_edges(sheet: Sheet, view: Routed, edges: list[Edges], x: np.ndarray) -> None:
+    """Curves from lower to upper capsules; the winner's on top, above its density."""
+    top, bottom, middle = LOWER_Y + LOWER_HEIGHT, UPPER_Y, (LOWER_Y + LOWER_HEIGHT + UPPER_Y) / 2
+
+    def bend(start: float, end: float) -> list[tuple[float, float]]:
+        return [(start, top), (start, middle), (end, middle), (end, bottom)]
+
+    for rank in reversed(range(len(edges))):
+        won = rank == 0
+        for k, value in enumerate(edges[0].density if won else ()):
+            left, right = (_lower_x(k + side, len(edges[0].density)) for side in (0, 1))
+            points = [*bend(left, x[0] - 4), *bend(right, x[0] + 4)[::-1], (left, top)]
+            sheet.shape("MCCCLCCCZ", points, fc=ACCENT, alpha=0.12 * min(float(value) ** 2, 4))
+        largest = max(float((view.weight[view.winner] if won else view.weight).max()), 1e-9)
+        colour, opacity, width = (ACCENT, 0.9, 2.2) if won else (TEXT, 0.4, 1.1)
+        for i, weight in zip(edges[rank].lower, edges[rank].weight, strict=True):
+            share, points = float(weight) / largest, bend(_lower_x(i + 0.5, len(view.lower_on)), x[rank])
+            sheet.shape("MCCC", points, ec=colour, alpha=opacity * share**2, lw=width * share)

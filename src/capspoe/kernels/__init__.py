@@ -1,35 +1,8 @@
-"""The sums of routing and contrastive divergence, fused for the CPU: same results as the plain PyTorch code.
+"""The sums of routing and contrastive divergence, fused for the CPU: the same results as plain PyTorch, faster.
 
-`capspoe.CapsuleLayer` and `capspoe.contrastive.step` call them by themselves; `use` forces the choice.
-docs/performance.md explains how they work and what they gain. numba is imported at the first call.
+`select` chooses the kernels or plain PyTorch for the tensors at hand. docs/performance.md explains them.
 """
 
-from capspoe.kernels.backend import Backend, chosen, use
-from capspoe.kernels.sums import (
-    Routed,
-    WinnerGradients,
-    add_correlation,
-    centred,
-    correlation,
-    preactivation,
-    reverse,
-    route,
-    route_relative,
-    winner_gradients,
-)
+from capspoe.kernels.dispatch import Backend, compiled_on_gpu, is_tracing, select, use
 
-__all__ = [
-    "Backend",
-    "Routed",
-    "WinnerGradients",
-    "add_correlation",
-    "centred",
-    "chosen",
-    "correlation",
-    "preactivation",
-    "reverse",
-    "route",
-    "route_relative",
-    "use",
-    "winner_gradients",
-]
+__all__ = ["Backend", "compiled_on_gpu", "is_tracing", "select", "use"]

@@ -1,197 +1,133 @@
 """The negative phase and the gradient sums for the one capsule that is on: 1/J of the work.
 
-Images are taken in the order of their winner, so that the winner's weights stay in the cache from one image
-to the next, and the gradient of a capsule is summed by one thread, in the order of the batch.
+Images are taken in the order of their winner, so that the winner's weights stay in the cache from one image to
+the next.
+A capsule's gradient is summed by one thread, in the order of the batch.
 """
-
-import math
 
 import numpy as np
 
-from capspoe.kernels.agreement import aligned, collect
+from capspoe.kernels.routing import ONE, ZERO, aligned, collect, pack
 from capspoe.kernels.threads import compiled
-from capspoe.kernels.vector import LANES, dots_four, dots_one, sigmoid
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+from capspoe.kernels.vector import LANES, LOG2_E, exp2, larger, load, splat, store
 
 
 @compiled
-def mixed(x):  # type: ignore[no-untyped-def]
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
+def sigmoid(y_):
+    """1 / (1 + exp(-y)), in place."""
+    for at in range(0, len(y_), LANES):
+        y = larger(load(y_, at), splat(np.float32(-87)))  # e^87 is near float32's largest
+        e = exp2(y * splat(np.float32(-LOG2_E)))
+        store(y_, at, splat(ONE) / (splat(ONE) + e))
 
 
 @compiled
-def uniform_at(seed, step, stream, image, position):  # type: ignore[no-untyped-def]
-    """The number that capspoe.noise.Noise.uniform puts at `position` of an image's numbers."""
-    key = mixed(_GOLDEN + np.uint64(seed))
-    key = mixed(key + _GOLDEN + np.uint64(step))
-    key = mixed(key + _GOLDEN + np.uint64(stream))
-    key = mixed(key + (np.uint64(image) + np.uint64(1)) * _GOLDEN)
-    bits = mixed(key + (np.uint64(position) + np.uint64(1)) * _GOLDEN)
-    return (np.float32(bits >> np.uint64(41)) + np.float32(0.5)) * np.float32(1 / (1 << 23))
-
-
-@compiled
-def sample_winner(mean_BN, on_B, image_B, seed, step, stream, J, binary, h_BN):  # type: ignore[no-untyped-def]
-    """h ~ P(h | x) for the winners, with the numbers that a draw for all J capsules would give them."""
-    N = mean_BN.shape[1]
-    for b in range(len(on_B)):
-        for n in range(N):
-            at = on_B[b] * N + n
-            u = uniform_at(seed, step, stream, image_B[b], at)
-            if binary:
-                h_BN[b, n] = np.float32(1) if u < mean_BN[b, n] else np.float32(0)
-            else:
-                angle = uniform_at(seed, step, stream, image_B[b], J * N + at)
-                radius = math.sqrt(np.float32(-2) * math.log(u))
-                h_BN[b, n] = mean_BN[b, n] + radius * math.cos(np.float32(2 * math.pi) * angle)
-
-
-@compiled
-def chain(  # type: ignore[no-untyped-def]
-    lo, hi, order, w_JNMI, a_MI, mu_MI, b_JN, on_B, h_BN, c_BJI, fan, uniform_BIM, x_BMI, z_BN
-):
+def chain(lo, hi, order, w_JNMI, a_AMI, mu_MI, b_JN, on_B, h_BN, c_BJI, fan, uniform_BIM, x_BMI, z_BN):
     """For images order[lo:hi]: x = P(x | h) (less the mean code), then z from that x, both for the winner.
 
-    c_BJI is empty for uniform weights, uniform_BIM unless x is to be drawn.
+    a has one visible bias for all capsules (A = 1) or one for each (A = J). c_BJI is empty for uniform weights,
+    uniform_BIM unless x is to be drawn.
     """
     N, M, I = w_JNMI.shape[1:]
-    V = (I + LANES - 1) // LANES
-    y, sums_ = aligned(V * LANES), aligned(N * LANES)
-    r = np.ones(I, np.float32)
+    row, padded = (I + LANES - 1) // LANES * LANES, (N + 3) // 4 * 4
+    w_, y_M = aligned(padded * M * row).reshape(1, -1), aligned(M * row).reshape(M, row)
+    h_, sums_, r_I, packed = np.zeros(padded, np.float32), aligned(padded * LANES), np.ones(I, np.float32), -1
     for k in range(lo, hi):
         b = order[k]
         j = on_B[b]
-        w_NMI, h = w_JNMI[j], h_BN[b]
-        if len(c_BJI) > 0:
-            for i in range(I):
-                r[i] = fan * c_BJI[b, j, i]
-        w_flat = w_NMI.reshape(N * M * I)
-        sums_[:] = 0.0
+        if j != packed:
+            pack(0, 1, w_JNMI[j : j + 1], padded, 2, w_)
+            packed = j
+        h_[:N] = h_BN[b]
+        for i in range(I if len(c_BJI) > 0 else 0):
+            r_I[i] = fan * c_BJI[b, j, i]
+        down(w_[0], h_, M, y_M)
         for m in range(M):
-            y[:] = 0.0
-            n = 0
-            while n + 4 <= N:
-                w0, w1, w2, w3 = w_NMI[n, m], w_NMI[n + 1, m], w_NMI[n + 2, m], w_NMI[n + 3, m]
-                for i in range(I):
-                    y[i] += h[n] * w0[i] + h[n + 1] * w1[i] + h[n + 2] * w2[i] + h[n + 3] * w3[i]
-                n += 4
-            while n < N:
-                w0 = w_NMI[n, m]
-                for i in range(I):
-                    y[i] += h[n] * w0[i]
-                n += 1
+            x_I, y_, a_I, mu_I = x_BMI[b, m], y_M[m], a_AMI[j if len(a_AMI) > 1 else 0, m], mu_MI[m]
             for i in range(I):
-                y[i] = a_MI[m, i] + r[i] * y[i]
-            for v in range(V):
-                sigmoid(y, v * LANES)
-            if len(uniform_BIM) > 0:
-                for i in range(I):
-                    y[i] = np.float32(1) if uniform_BIM[b, i, m] < y[i] else np.float32(0)
-            x = x_BMI[b, m]
+                y_[i] = a_I[i] + r_I[i] * y_[i]
+            sigmoid(y_)
+            for i in range(I if len(uniform_BIM) > 0 else 0):
+                y_[i] = ONE if uniform_BIM[b, i, m] < y_[i] else ZERO
             for i in range(I):
-                x[i] = y[i] - mu_MI[m, i]
-                y[i] = r[i] * x[i]
-            n = 0
-            while n < N:
-                if n + 4 <= N:
-                    dots_four(w_flat, (n * M + m) * I, M * I, y, sums_, n * LANES, I // LANES)
-                    n += 4
+                x_I[i] = y_[i] - mu_I[i]
+                y_[i] = r_I[i] * x_I[i]
+        up(w_[0], y_M, M, padded, sums_)
+        collect(sums_, 0, ONE, z_BN[b])
+        z_BN[b] += b_JN[j]
+
+
+@compiled
+def down(w_, h_N, M, y_M):
+    """y_im = sum_n w_inm h_n."""
+    N = len(h_N)
+    for v in range(y_M.shape[1] // LANES):
+        for m in range(M):
+            even = odd = splat(ZERO)
+            for n in range(0, N, 2):
+                w = ((v * N + n) * M + 2 * m) * LANES
+                even = even + load(w_, w) * splat(h_N[n])
+                odd = odd + load(w_, w + LANES) * splat(h_N[n + 1])
+            store(y_M, m * y_M.shape[1] + v * LANES, even + odd)
+
+
+@compiled
+def up(w_, y_M, M, N, sums_):
+    """sums_n = sum_im w_inm y_im, each still in LANES parts."""
+    sums_[:] = 0.0
+    for v in range(y_M.shape[1] // LANES):
+        for n in range(0, N, 2):
+            even, odd = load(sums_, n * LANES), load(sums_, (n + 1) * LANES)
+            for m in range(M):
+                w, y = ((v * N + n) * M + 2 * m) * LANES, load(y_M, m * y_M.shape[1] + v * LANES)
+                even = even + load(w_, w) * y
+                odd = odd + load(w_, w + LANES) * y
+            store(sums_, n * LANES, even)
+            store(sums_, (n + 1) * LANES, odd)
+
+
+@compiled
+def add_correlation(lo, hi, start, image_E, chain_E, h_EN, c_BJI, fan, xp_BMI, xm_BMI, out_JNMI):
+    """For capsules lo to hi: out_j += sum over the entries start_j to start_{j+1} of r_ij h x, where x is that of the
+    entry's image: the data, or the end of its chain. c_BJI is empty for uniform weights."""
+    N, M, I = out_JNMI.shape[1:]
+    for j in range(lo, hi):
+        first, count = start[j], start[j + 1] - start[j]
+        p_EI, padded = np.zeros((count + 3, I), np.float32), (count + 3) // 4 * 4
+        h = np.zeros((padded, N), np.float32)
+        h[:count] = h_EN[first : first + count]
+        for m in range(M):
+            for e in range(count):
+                b = image_E[first + e]
+                x, p = xm_BMI[b, m] if chain_E[first + e] else xp_BMI[b, m], p_EI[e]
+                if len(c_BJI) > 0:
+                    c = c_BJI[b, j]
+                    for i in range(I):
+                        p[i] = fan * c[i] * x[i]
                 else:
-                    dots_one(w_flat, (n * M + m) * I, M * I, y, sums_, n * LANES, I // LANES)
-                    n += 1
-            for n in range(N):
-                for i in range(I // LANES * LANES, I):
-                    sums_[n * LANES] += w_NMI[n, m, i] * y[i]
-        collect(sums_, 0, np.float32(1), z_BN[b])
-        for n in range(N):
-            z_BN[b, n] += b_JN[j, n]
-
-
-@compiled
-def gradient(  # type: ignore[no-untyped-def]
-    lo, hi, order, start, c_BJI, fan, hp_BN, hm_BN, xp_BMI, xm_BMI, out_JNMI, out_JN
-):
-    """For capsules lo to hi and the images they won: the means over the batch of r_ij (h+ x+ - h- x-), the
-    gradient of the weights, and of h+ - h-, that of the hidden bias."""
-    N, M, I = out_JNMI.shape[1:]
-    batch = len(order)
-    most = 0
-    for j in range(lo, hi):
-        most = max(most, start[j + 1] - start[j])
-    p, q = np.empty((most, I), np.float32), np.empty((most, I), np.float32)
-    for j in range(lo, hi):
-        images = order[start[j] : start[j + 1]]
-        out_JN[j] = 0.0
-        for b in images:
-            for n in range(N):
-                out_JN[j, n] += (hp_BN[b, n] - hm_BN[b, n]) / batch
-        for m in range(M):
-            for k in range(len(images)):
-                b = images[k]
-                factor = np.float32(1 / batch)
-                for i in range(I):
-                    r = fan * c_BJI[b, j, i] * factor if len(c_BJI) > 0 else factor
-                    p[k, i] = r * xp_BMI[b, m, i]
-                    q[k, i] = r * xm_BMI[b, m, i]
+                    p[:] = x
             for n in range(N):
                 out = out_JNMI[j, n, m]
-                out[:] = 0.0
-                k = 0
-                while k + 2 <= len(images):
-                    h0, g0 = hp_BN[images[k], n], hm_BN[images[k], n]
-                    h1, g1 = hp_BN[images[k + 1], n], hm_BN[images[k + 1], n]
-                    p0, q0, p1, q1 = p[k], q[k], p[k + 1], q[k + 1]
+                for e in range(0, padded, 4):
+                    h0, h1, h2, h3 = h[e, n], h[e + 1, n], h[e + 2, n], h[e + 3, n]
+                    p0, p1, p2, p3 = p_EI[e], p_EI[e + 1], p_EI[e + 2], p_EI[e + 3]
                     for i in range(I):
-                        out[i] += h0 * p0[i] - g0 * q0[i] + h1 * p1[i] - g1 * q1[i]
-                    k += 2
-                if k < len(images):
-                    h0, g0, p0, q0 = hp_BN[images[k], n], hm_BN[images[k], n], p[k], q[k]
-                    for i in range(I):
-                        out[i] += h0 * p0[i] - g0 * q0[i]
+                        out[i] += h0 * p0[i] + h1 * p1[i] + h2 * p2[i] + h3 * p3[i]
 
 
 @compiled
-def add_correlation(lo, hi, image_E, start, c_BJI, fan, h_EN, x_BMI, out_JNMI):  # type: ignore[no-untyped-def]
-    """For capsules lo to hi: out_j += sum of r_ij h x over the entries start_j to start_{j+1}, each of one image."""
-    N, M, I = out_JNMI.shape[1:]
-    most = 0
-    for j in range(lo, hi):
-        most = max(most, start[j + 1] - start[j])
-    p = np.empty((most, I), np.float32)
-    for j in range(lo, hi):
-        images, h = image_E[start[j] : start[j + 1]], h_EN[start[j] : start[j + 1]]
-        for m in range(M):
-            for k in range(len(images)):
-                b = images[k]
-                for i in range(I):
-                    r = fan * c_BJI[b, j, i] if len(c_BJI) > 0 else np.float32(1)
-                    p[k, i] = r * x_BMI[b, m, i]
-            for n in range(N):
-                out = out_JNMI[j, n, m]
-                for k in range(len(images)):
-                    h_k, p_k = h[k, n], p[k]
-                    for i in range(I):
-                        out[i] += h_k * p_k[i]
-
-
-@compiled
-def visible_change(lo, hi, xp_BK, xm_BK, mean_K, square_K):  # type: ignore[no-untyped-def]
-    """For the visible units lo to hi: the means over the batch of x+ - x- and of its square."""
+def visible_change(lo, hi, on_B, xp_BK, xm_BK, mean_AK, square_K):
+    """For the visible units lo to hi: the means over the batch of (x+ - x-)^2 and of x+ - x-, which is the
+    gradient of
+    the visible bias: of all capsules together (A = 1), or of each from the images it won (A = J)."""
     batch = len(xp_BK)
-    mean, square = mean_K[lo:hi], square_K[lo:hi]
-    mean[:] = 0.0
+    square = square_K[lo:hi]
+    mean_AK[:, lo:hi] = 0.0
     square[:] = 0.0
     for b in range(batch):
         xp, xm = xp_BK[b, lo:hi], xm_BK[b, lo:hi]
+        mean = mean_AK[on_B[b] if len(mean_AK) > 1 else 0, lo:hi]
         for k in range(hi - lo):
-            change = xp[k] - xm[k]
+            change = (xp[k] - xm[k]) / np.float32(batch)
             mean[k] += change
-            square[k] += change * change
-    for k in range(hi - lo):
-        mean[k] /= batch
-        square[k] /= batch
+            square[k] += change * change * np.float32(batch)

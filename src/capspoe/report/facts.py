@@ -1,90 +1,56 @@
-"""What a run folder says of itself: settings, timings, machine, and the command that made it."""
+"""What a run folder says about itself: the command that made it, and any JSON as tables."""
 
 import dataclasses
 import json
 import shlex
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from capspoe.config import Config, preset
+from capspoe.config import PRESETS, Config, preset
 from capspoe.errors import RunError
 
 
 def read_json(path: Path) -> Any:
-    """The content of a file, or None without one."""
+    """The content of a file, or an empty dict without one."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
+        return {}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read as JSON; make it again or delete it") from error
 
 
-def machine(run: Path) -> dict[str, Any]:
-    """What environment.json says of where the run was made; nothing if it says nothing."""
-    found = read_json(run / "environment.json")
-    return found if isinstance(found, dict) else {}
+def data_name(config: Config) -> str:
+    """The data set without the folders above it, since reports are passed on."""
+    return Path(config.data).name or config.data
 
 
-def made_by(config: Config) -> str:
+def train_command(config: Config) -> str:
     """The shortest `capspoe train` command that gives these settings."""
-    best: list[str] | None = None
-    for name in ("small", "paper"):
-        for literal in (False, True):
-            for neurons in (None, "binary"):
-                start = preset(name, config.data.data, literal, neurons)
-                words = [] if name == "small" else ["--preset", name]
-                words += ["--literal"] if literal else []
-                words += ["--neurons", "binary"] if neurons and not literal else []
-                words += _differences(start, config, skip={"neurons"} if neurons else set())
-                if start.capsules.neurons != config.capsules.neurons and neurons:
-                    continue
-                if best is None or len(words) < len(best):
-                    best = words
-    words = ["capspoe", "train", Path(config.data.data).name or config.data.data, *(best or [])]
-    return shlex.join(words)
+    found = []
+    for name, literal, neurons in product(PRESETS, (False, True), (None, config.neurons)):
+        words = ["--preset", name] if name != "small" else []
+        words += ["--literal"] if literal else ["--neurons", neurons] if neurons else []
+        start = dataclasses.asdict(preset(name, config.data, literal, neurons))
+        for setting, value in dataclasses.asdict(config).items():
+            flag = setting.replace("_", "-")
+            if value != start[setting]:
+                no_or_yes = [f"--{flag}" if value else f"--no-{flag}"]
+                words += no_or_yes if isinstance(value, bool) else [f"--{flag}", str(value)]
+        found.append(words)
+    return shlex.join(["capspoe", "train", data_name(config), *min(found, key=len)])
 
 
-def _differences(start: Config, config: Config, skip: set[str]) -> list[str]:
-    words = []
-    for part in dataclasses.fields(Config):
-        ours, theirs = getattr(config, part.name), getattr(start, part.name)
-        for f in dataclasses.fields(ours):
-            value = getattr(ours, f.name)
-            if value == getattr(theirs, f.name) or f.name in skip or f.name == "data":
-                continue
-            flag = "--" + f.name.replace("_", "-")
-            if isinstance(value, bool):
-                words.append(flag if value else flag.replace("--", "--no-", 1))
-            else:
-                words += [flag, str(value)]
-    return words
+def tables(values: Any, caption: str = "") -> list[tuple[str, list[str], list[list[Any]]]]:
+    """Caption, column names and rows of tables that show any JSON.
 
-
-def timings(stages: dict[str, list[dict[str, Any]]], batch: int) -> dict[str, dict[str, Any]]:
-    """Steps, speed and time of each stage, from its lines of metrics.jsonl."""
-    found = {}
-    for stage, lines in stages.items():
-        steps = np.diff([0, *(line["step"] for line in lines)])
-        rates = np.array([max(line["images_per_second"], 1e-9) for line in lines])
-        found[stage.replace("-0", "") if "capsules-1" not in stages else stage] = {
-            "steps": int(lines[-1]["step"]),
-            "images per second": round(float(np.median(rates))),
-            "about seconds": round(float((steps * batch / rates).sum())),
-        }
-    return found
-
-
-def settings(config: Config) -> dict[str, dict[str, Any]]:
-    """The settings by part; a path is shortened to its last name."""
-    parts = dataclasses.asdict(config)
-    parts["data"]["data"] = Path(parts["data"]["data"]).name or parts["data"]["data"]
-    return parts
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.1f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    A list of dicts is a table with columns, a dict one of names and values without; what is nested follows.
+    """
+    if isinstance(values, list):
+        columns = list(dict.fromkeys(name for row in values for name in row))
+        return [(caption, columns, [[row.get(name) for name in columns] for row in values])]
+    nested = {k: v for k, v in values.items() if v and isinstance(v[0] if isinstance(v, list) else v, dict)}
+    plain = [[name, value] for name, value in values.items() if name not in nested]
+    further = [table for name, v in nested.items() for table in tables(v, f"{caption} {name}".strip())]
+    return [(caption, [], plain), *further] if plain else further

@@ -1,156 +1,127 @@
-// Starts the page: theme, views, keyboard, and what happens when the server's model changes.
+// Starts the page: views, keyboard, and what happens when the run changes.
 
-import { get, latest, onReachable } from "./api.js";
-import { setUpBlend } from "./blend.js";
-import { $, applyTheme, storedTheme, toast } from "./dom.js";
-import { loadGallery, setUpGallery, step } from "./gallery.js";
-import { nothing, setUpRecognise, showImage } from "./recognise.js";
-import { setUpSliders } from "./sliders.js";
-import { setUpStage } from "./stage.js";
-import { changed, choose, emit, isOwnAddress, listen, readAddress, redo, state, undo, writeAddress } from "./state.js";
-import { setUpTraining } from "./training.js";
+import blend from "./blend.js";
+import { loadGallery } from "./capsules.js";
+import { $, el, emit, get, latest, listen, toast } from "./lib.js";
+import play from "./play.js";
+import recognise from "./recognise.js";
+import routing from "./routing.js";
+import { posesChanged, readAddress, setPoses, state, writeAddressNow, zeros } from "./state.js";
+import training from "./training.js";
 
-function setUpTheme() {
-  const order = ["auto", "light", "dark"];
-  let chosen = storedTheme();
-  const apply = () => {
-    applyTheme(chosen);
-    $("theme").setAttribute("aria-label", `Theme: ${chosen}`);
-    $("theme").title = `Theme: ${chosen}`;
-  };
-  $("theme").addEventListener("click", () => {
-    chosen = order[(order.indexOf(chosen) + 1) % 3];
-    try {
-      localStorage.setItem("theme", chosen);
-    } catch {
-      // then it holds for this page only
-    }
-    apply();
-    toast(`Theme: ${chosen}`);
-  });
-  apply();
+// A view has a name, a title, its markup, and `setUp`, which is called once the run has a checkpoint. It may have
+// `open`, `clicks` and `keys` (functions by the id of a button and by key) and `history` (for Ctrl+Z).
+const VIEWS = [play, recognise, routing, blend, training];
+let started = false;
+
+const current = () => VIEWS.find(({ name }) => name === state.view);
+
+function addViews() {
+  for (const { name, title, markup, clicks = {} } of VIEWS) {
+    const section = el("section", { class: `view ${name}`, "data-view": name, "aria-label": title });
+    section.innerHTML = markup;
+    section.hidden = true;
+    $("main").append(section);
+    const tab = el("button", { "data-view": name }, title);
+    tab.addEventListener("click", () => go(name));
+    $("tabs").append(tab);
+    for (const [id, action] of Object.entries(clicks)) $(id).addEventListener("click", action);
+  }
 }
 
-function go(view) {
+function go(view, add = view !== state.view) {
+  if (add) writeAddressNow(); // what Back returns to
   state.view = view;
   for (const section of document.querySelectorAll(".view")) section.hidden = section.dataset.view !== view;
-  for (const button of document.querySelectorAll(".tabs button")) {
-    if (button.dataset.view === view) button.setAttribute("aria-current", "page");
-    else button.removeAttribute("aria-current");
+  for (const tab of $("tabs").children) tab.ariaCurrent = tab.dataset.view === view ? "page" : null;
+  if (started) current().open?.();
+  writeAddressNow(add);
+}
+
+function onKey(event) {
+  const key = event.key.toLowerCase();
+  if (event.ctrlKey || event.metaKey) {
+    const undo = key === "z" && !event.shiftKey;
+    if ((key !== "z" && key !== "y") || !current().history) return;
+    event.preventDefault();
+    current().history[undo ? "undo" : "redo"]();
+  } else if (!event.altKey) {
+    if (VIEWS[Number(key) - 1]) go(VIEWS[Number(key) - 1].name);
+    else if (started) current().keys?.[key]?.();
   }
-  emit("view", view);
-  writeAddress();
 }
 
-const keys = {
-  r: () => $("randomise").click(),
-  0: () => $("reset").click(),
-  s: () => $("save").click(),
-  "[": () => step(-1),
-  "]": () => step(1),
-};
-
-function setUpKeyboard() {
-  addEventListener("keydown", (event) => {
-    if ($("help").open || event.target.matches("input:not([type=range]), textarea")) return;
-    const command = event.ctrlKey || event.metaKey;
-    if (command && event.key.toLowerCase() === "z") {
-      event.preventDefault();
-      if (event.shiftKey) redo();
-      else undo();
-    }
-    if (command && event.key.toLowerCase() === "y") {
-      event.preventDefault();
-      redo();
-    }
-    if (command || event.altKey) return;
-    if (event.key === "?") $("help").showModal();
-    const view = ["play", "recognise", "blend", "training"][Number(event.key) - 1];
-    if (view) go(view);
-    if (state.view === "play" && state.run?.capsules && keys[event.key]) keys[event.key]();
-  });
-  $("help-open").addEventListener("click", () => $("help").showModal());
+/** Reads what the address says: at the start, and when somebody edits it. */
+function followAddress() {
+  const { image, fits } = readAddress(VIEWS.map(({ name }) => name));
+  if (!fits) toast("The link does not fit this run");
+  if (!state.on.length) setPoses({ 0: zeros() }, 0);
+  if (image) emit("recognise", image);
+  posesChanged();
+  go(state.view, false);
 }
 
-async function readRun() {
-  state.run = await get("/api/run");
-  $("run").textContent = state.run.name;
-  $("run").title = state.run.capsules ? `${state.run.data}: ${state.run.lower} lower capsules, ${state.run.capsules} upper ones of ${state.run.numbers} numbers` : state.run.data;
-  document.title = `${state.run.name} · capspoe explorer`;
-  const [height, width] = state.run.image;
-  document.documentElement.style.setProperty("--aspect", width / height);
-  document.documentElement.style.setProperty("--film", (7 * width) / height);
-  document.documentElement.style.setProperty("--blend-film", (11 * width) / height);
-}
-
-let started = false;
-let images = ""; // what was said of the test images the last time
-
-/** Shows the run as the server has it now: another checkpoint, or more about this one. */
+/** Shows the run as the server has it now: a new checkpoint, or more about the last one. */
 const refresh = latest(async () => {
-  const had = state.run;
   try {
-    await readRun();
-    banner();
-    if (!state.run.capsules) return;
-    if (started) changed();
-    else firstModel();
+    state.run = await get("run");
+    const { name, capsules, image: [height, width] } = state.run;
+    $("run").textContent = name;
+    document.title = `${name} · capspoe explorer`;
+    document.documentElement.style.setProperty("--aspect", width / height);
+    showBanner(capsules ? "" : "The run has no checkpoint yet. The capsules appear with the first one.");
+    if (!capsules) return;
+    if (!started) {
+      started = true;
+      for (const view of VIEWS) view.setUp();
+      followAddress();
+    }
     await loadGallery();
-    const now = `${state.run.test_images} ${state.run.no_test_images}`;
-    if (now !== images) emit("images");
-    images = now;
+    emit("model");
   } catch (error) {
-    if (state.run) state.run.revision = ""; // so that the next look finds it changed, and asks again
-    banner(had ? "" : `The run cannot be shown: ${error.message}`);
+    if (state.run) state.run.revision = null; // so that the next poll asks again
+    if (error.status) showBanner(`The run cannot be shown: ${error.message}`);
   }
 });
 
-function firstModel() {
-  started = true;
-  if (!readAddress()) toast("The link does not fit this run; it is shown from the start");
-  if (!Object.keys(state.on).length) choose(0);
-  setUpGallery();
-  setUpSliders();
-  setUpStage();
-  setUpRecognise();
-  setUpBlend();
-  changed();
-  if (state.image) showImage(state.image);
-  else nothing();
-  go(state.view);
-}
-
-let reachable = true;
-function banner(problem = "") {
-  const text = !reachable ? "The server does not answer. Start it again with capspoe explore; this page carries on by itself."
-    : state.run && !state.run.capsules ? "The run has no checkpoint yet. Its capsules appear here as soon as there is one."
-    : problem;
+function showBanner(text) {
   $("banner").textContent = text;
   $("banner").hidden = !text;
 }
 
+/** Polls every two seconds while the run trains or is surveyed, and seldom when it is finished. */
+async function poll() {
+  let eager = true;
+  try {
+    const answer = await get("training");
+    const { status, revision } = answer;
+    $("status").textContent = { training: "training", stopped: "unfinished", finished: "trained" }[status];
+    if (revision !== state.run?.revision) refresh();
+    emit("training", answer);
+    eager = status === "training" || revision.endsWith(".0") || !state.run?.revision;
+  } catch {
+    // the banner says that the server does not answer
+  }
+  setTimeout(poll, document.hidden ? 15000 : eager ? 2000 : 10000);
+}
+
 async function start() {
-  setUpTheme();
-  setUpKeyboard();
-  for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => go(button.dataset.view));
-  onReachable((yes) => {
-    reachable = yes;
-    banner();
-    images = "";
-    if (yes) refresh(); // what was asked for meanwhile was lost
+  addViews();
+  addEventListener("keydown", onKey);
+  // Back only returns to a view. An address that is not ours was edited by hand, and says everything.
+  addEventListener("popstate", (event) => {
+    if (started && event.state) go(event.state.view, false);
+    else if (started) followAddress();
   });
-  listen("go", go);
-  listen("revision", refresh);
-  addEventListener("hashchange", () => {
-    if (isOwnAddress() || !state.run?.capsules) return;
-    if (!readAddress()) toast("The link does not fit this run");
-    go(state.view);
-    changed();
-    if (state.image) showImage(state.image);
+  $("skip").addEventListener("click", () => $("main").focus());
+  listen("reachable", (yes) => {
+    showBanner(yes ? "" : "The server does not answer. Start `capspoe explore` again; the page will reconnect.");
+    if (yes) refresh(); // requests were lost meanwhile
   });
+  listen("go", (view) => go(view));
   await refresh();
-  if (!started) go("training");
-  setUpTraining();
+  if (!started) go("training", false);
+  poll();
   document.documentElement.dataset.ready = "true";
 }
 

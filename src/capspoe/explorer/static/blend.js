@@ -1,112 +1,92 @@
-// From one image to another, through the capsules.
+// Blend: from one image to another through the capsules.
 
-import { latest, post } from "./api.js";
-import { $, calm, download, el, icon, picture, show, toast } from "./dom.js";
-import { loadPicker, randomStart } from "./recognise.js";
-import { copyLink } from "./stage.js";
-import { listen, state, writeAddress, zeros } from "./state.js";
+import { setUpPicker } from "./capsules.js";
+import { $, latest, listen, picture, post, show } from "./lib.js";
+import { posesOn, state, writeAddress, zeros } from "./state.js";
 
-const FRAMES = 33;
-const STRIP = 11;
-let sheet = null;
-let slot = "first";
-let first = 0;
-let timer = 0;
+const FRAMES = 17;
+const ENDS = ["first", "last"];
+
+const markup = `
+  <div class="panel stack">
+    <h2>From one image to another</h2>
+    <div class="blend-stage">
+      <button class="slot" data-end="first"><canvas class="picture"></canvas>from</button>
+      <canvas class="picture" id="blended" role="img" aria-label="The blend"></canvas>
+      <button class="slot" data-end="last"><canvas class="picture"></canvas>to</button>
+    </div>
+    <div class="film"><canvas id="blend-strip" aria-hidden="true"></canvas>
+      <input type="range" id="blend-t" min="0" max="1" step="0.0625" aria-label="Position between the two"></div>
+  </div>
+  <div class="panel stack">
+    <div class="head"><h3 id="blend-choose"></h3><button class="small" id="blend-more">Others</button></div>
+    <div class="buttons">
+      <button id="blend-image">Image from Recognise</button>
+      <button id="blend-pose">Pose from Play</button>
+    </div>
+    <div class="thumbs picker" id="blend-picker" role="group" aria-label="Test images"></div>
+  </div>`;
+
+let frames = null;
+let active = "first"; // the end that the next choice replaces
+
+const slot = (end) => document.querySelector(`.slot[data-end=${end}]`);
+const showFrame = (canvas, k) => show(canvas, frames, state.run.image, 0, k);
 
 const blend = latest(async () => {
-  if (!state.run.capsules) return;
-  try {
-    const { first: a, last: b } = state.blend;
-    const { frames } = await post("/api/interpolate", { first: a, last: b, steps: FRAMES });
-    sheet = await picture(frames);
-    const [height, width] = state.run.image;
-    show($("slot-a").querySelector("canvas"), sheet, frameCell(0));
-    show($("slot-b").querySelector("canvas"), sheet, frameCell(FRAMES - 1));
-    const strip = $("blend-strip");
-    strip.width = STRIP * width;
-    strip.height = height;
-    for (let k = 0; k < STRIP; k++) {
-      const cell = frameCell(Math.round((k * (FRAMES - 1)) / (STRIP - 1)));
-      strip.getContext("2d").drawImage(sheet, cell.x, 0, width, height, k * width, 0, width, height);
-    }
-    at(state.blend.t);
-    $("blend-note").textContent = "";
-  } catch (error) {
-    if (error.status !== 409 && error.status !== 0) $("blend-note").textContent = error.message;
-  }
+  $("blend-image").disabled = !state.image;
+  if (state.view !== "blend") return;
+  // A run without its test images can still blend the means of two capsules.
+  for (const [end, capsule] of [["first", 0], ["last", state.run.capsules - 1]])
+    if (!state.run.test_images && "index" in state.blend[end]) state.blend[end] = { poses: { [capsule]: zeros() } };
+  const { first, last } = state.blend;
+  frames = await picture((await post("blend", { first, last, steps: FRAMES })).frames);
+  showFrame(slot("first").firstChild, 0);
+  showFrame(slot("last").firstChild, FRAMES - 1);
+  show($("blend-strip"), frames);
+  moveTo(state.blend.t);
 });
 
-function frameCell(k) {
-  const [height, width] = state.run.image;
-  return { x: k * width, y: 0, width, height };
-}
-
-function at(t) {
+function moveTo(t) {
   state.blend.t = t;
   $("blend-t").value = t;
-  $("blend-t").setAttribute("aria-valuetext", `${Math.round(100 * t)} %`);
-  if (sheet) show($("blended"), sheet, frameCell(Math.round(t * (FRAMES - 1))));
+  $("blend-t").ariaValueText = `${Math.round(100 * t)}%`;
+  if (frames) showFrame($("blended"), Math.round(t * (FRAMES - 1)));
 }
 
-function activate(name) {
-  slot = name;
-  $("slot-a").setAttribute("aria-pressed", String(name === "first"));
-  $("slot-b").setAttribute("aria-pressed", String(name === "last"));
-  $("blend-choose").textContent = name === "first" ? "Choose the first image" : "Choose the second image";
+function activate(end) {
+  active = end;
+  for (const one of ENDS) slot(one).ariaPressed = String(one === end);
+  $("blend-choose").textContent = `Choose the ${end === "first" ? "first" : "second"} image`;
 }
 
-function put(image) {
-  stop();
-  state.blend[slot] = image;
-  activate(slot === "first" ? "last" : "first");
+function choose(image) {
+  state.blend[active] = image;
+  activate(active === "first" ? "last" : "first");
   writeAddress();
   blend();
 }
 
-function stop() {
-  clearInterval(timer);
-  timer = 0;
-  $("blend-play").replaceChildren(icon("play"), el("span", {}, "Play"));
-}
-
-function play() {
-  if (timer) return stop();
-  if (calm()) return toast("Motion is reduced on this device; move the slider instead");
-  let phase = Math.acos(1 - 2 * state.blend.t);
-  timer = setInterval(() => {
-    phase += 0.045;
-    at((1 - Math.cos(phase)) / 2);
-  }, 33);
-  $("blend-play").replaceChildren(icon("pause"), el("span", {}, "Pause"));
-}
-
-export function setUpBlend() {
-  $("slot-a").addEventListener("click", () => activate("first"));
-  $("slot-b").addEventListener("click", () => activate("last"));
-  $("blend-t").addEventListener("input", () => {
-    stop();
-    at(Number($("blend-t").value));
-  });
-  $("blend-t").addEventListener("change", writeAddress);
-  $("blend-play").addEventListener("click", play);
-  $("blend-save").addEventListener("click", () => download($("blended"), "blend.png"));
-  $("blend-save-strip").addEventListener("click", () => download($("blend-strip"), "blend-strip.png", 1232));
-  $("blend-copy").addEventListener("click", copyLink);
-  $("blend-more").addEventListener("click", () => {
-    first = randomStart();
-    loadPicker($("blend-picker"), put, "blend-picker", first);
-  });
-  $("blend-drawing").addEventListener("click", () => state.image && put({ ...state.image }));
-  $("blend-sliders").addEventListener("click", () => put({ on: structuredClone(state.on) }));
-  listen("images", () => loadPicker($("blend-picker"), put, "blend-picker", first));
-  listen("view", (view) => {
-    if (view !== "blend") return stop();
-    if (!state.run.test_images) {
-      for (const end of ["first", "last"])
-        if (state.blend[end].index != null) state.blend[end] = { on: { [end === "first" ? 0 : state.run.capsules - 1]: zeros() } };
-    }
-    $("blend-drawing").disabled = !state.image;
-    blend();
-  });
-  listen("gallery", () => state.view === "blend" && blend());
-}
+export default {
+  name: "blend",
+  title: "Blend",
+  markup,
+  open: blend,
+  clicks: {
+    "blend-image": () => choose({ ...state.image }),
+    "blend-pose": () => choose({ poses: structuredClone(posesOn()) }),
+  },
+  setUp() {
+    const fillPicker = setUpPicker($("blend-picker"), $("blend-more"), choose);
+    for (const end of ENDS) slot(end).addEventListener("click", () => activate(end));
+    $("blend-t").addEventListener("input", () => {
+      moveTo(Number($("blend-t").value));
+      writeAddress();
+    });
+    activate("first");
+    listen("model", () => {
+      fillPicker();
+      blend();
+    });
+  },
+};

@@ -1,67 +1,50 @@
-// A place to draw with the mouse, a pen or a finger: white on black, as the network's images are.
+// A pad to draw on with a mouse, a pen or a finger: white on black, as in MNIST.
 
-import { $ } from "./dom.js";
+const PEN = 22; // of 280 pixels: about as thick as the strokes of MNIST
 
-const PEN = 22; // of 280: about as thick as the strokes of MNIST
-
-export function setUpPad(onChange, onEnd) {
-  const pad = $("pad");
-  const context = pad.getContext("2d");
+/** `before` is called before a stroke, `during` while it grows, `after` at its end. */
+export function setUpPad(pad, before, during, after) {
+  const context = pad.getContext("2d", { willReadFrequently: true });
   let last = null;
 
-  function clear() {
-    context.fillStyle = "#000";
-    context.fillRect(0, 0, pad.width, pad.height);
-  }
-
-  const at = (event) => {
+  function lineTo(event) {
     const box = pad.getBoundingClientRect();
-    return [((event.clientX - box.left) / box.width) * pad.width, ((event.clientY - box.top) / box.height) * pad.height];
-  };
-
-  function line(from, to) {
-    context.strokeStyle = "#fff";
-    context.lineWidth = PEN;
-    context.lineCap = context.lineJoin = "round";
+    const x = ((event.clientX - box.left) / box.width) * pad.width;
+    const y = ((event.clientY - box.top) / box.height) * pad.height;
+    Object.assign(context, { strokeStyle: "#fff", lineWidth: PEN, lineCap: "round" });
     context.beginPath();
-    context.moveTo(...from);
-    context.lineTo(to[0], to[1] + (from[0] === to[0] && from[1] === to[1] ? 0.01 : 0));
+    context.moveTo(...(last ?? [x, y + 0.01]));
+    context.lineTo(x, y);
     context.stroke();
+    last = [x, y];
   }
 
   pad.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     event.preventDefault();
     pad.setPointerCapture(event.pointerId);
-    last = at(event);
-    line(last, last);
-    onChange();
+    before();
+    lineTo(event);
+    during();
   });
   pad.addEventListener("pointermove", (event) => {
     if (!last) return;
-    const passed = event.getCoalescedEvents?.() ?? [];
-    for (const one of passed.length ? passed : [event]) {
-      const here = at(one);
-      line(last, here);
-      last = here;
-    }
-    onChange();
+    for (const one of [...event.getCoalescedEvents(), event]) lineTo(one);
+    during();
   });
-  const end = () => {
-    if (!last) return;
-    last = null;
-    onEnd();
-  };
-  pad.addEventListener("pointerup", end);
-  pad.addEventListener("pointercancel", end);
-  clear();
+  for (const end of ["pointerup", "pointercancel"])
+    pad.addEventListener(end, () => {
+      if (last) after();
+      last = null;
+    });
 
   return {
-    clear,
-    data: () => pad.toDataURL("image/png"),
-    /** Puts an image onto the pad, so that one can draw on. */
+    clear: () => context.fillRect(0, 0, pad.width, pad.height),
+    url: () => pad.toDataURL("image/png"),
+    read: () => context.getImageData(0, 0, pad.width, pad.height),
+    write: (pixels) => context.putImageData(pixels, 0, 0),
+    /** Puts an image onto the pad, to draw on. */
     put(image) {
-      clear();
       context.imageSmoothingEnabled = false;
       context.drawImage(image, 0, 0, pad.width, pad.height);
     },

@@ -1,194 +1,186 @@
-// The other direction: show the network an image, see which capsule switches on.
+// Recognise: show the network an image and see which capsule switches on.
 
-import { get, latest, post } from "./api.js";
-import { $, blank, complain, el, percent, picture, show, toast } from "./dom.js";
-import { faces, nameOf, setLights } from "./gallery.js";
+import { drawBars, mostly, setUpPicker } from "./capsules.js";
+import { $, el, emit, latest, listen, percent, picture, post, show, toast, undoHistory } from "./lib.js";
 import { setUpPad } from "./pad.js";
-import { showRouting, setUpRouting } from "./routing.js";
-import { empty, thumb } from "./stage.js";
-import { changed, emit, gated, listen, remember, state, writeAddress } from "./state.js";
+import { poseHistory, posesChanged, setPoses, state, writeAddress } from "./state.js";
 
-const SIDE = 640; // a dropped image is made smaller than this before it is sent
+const MAX_SIDE = 640; // larger images are reduced in the browser before they are sent
+
+const markup = `
+  <div class="panel stack">
+    <div class="head"><h2>Show it an image</h2><button class="small" id="clear">Clear</button></div>
+    <div class="pad-box">
+      <canvas class="pad" id="pad" width="280" height="280" role="img" aria-label="Drawing pad"></canvas>
+      <div class="hint" id="pad-hint">Draw here</div>
+    </div>
+    <div class="buttons">
+      <label class="button" for="file">Open a file</label>
+      <input type="file" id="file" accept="image/png,image/jpeg,image/webp,image/gif,image/bmp">
+      <span class="note">or drop one, or paste</span>
+    </div>
+    <div class="head"><h3>Test images</h3><button class="small" id="more">Others</button></div>
+    <div class="thumbs picker" id="picker" role="group" aria-label="Test images"></div>
+  </div>
+  <div class="panel stack">
+    <div class="head"><h2 id="verdict" aria-live="polite"></h2><span class="note" id="verdict-note"></span></div>
+    <div class="pair">
+      <figure><canvas class="picture" id="seen" role="img" aria-label="The image as the network sees it"></canvas>
+        <figcaption>as the network sees it</figcaption></figure>
+      <figure><canvas class="picture" id="rebuilt" role="img" aria-label="The reconstruction"></canvas>
+        <figcaption>reconstruction</figcaption></figure>
+    </div>
+    <div class="buttons">
+      <button class="main" id="hold">Edit its pose in Play</button>
+      <button id="to-routing">See its routing</button>
+    </div>
+    <h3>Probability that each capsule is on</h3>
+    <div class="tiles bars" id="lights" role="group" aria-label="Capsules; choose one to see its routing"></div>
+  </div>`;
+
 let pad;
-let found = null;
-let subject = 0; // counts the images; the strokes of a drawing are all about one
-let forPad = null; // an image that goes onto the pad once the server has brought it to its form
-let asked = null; // the checkpoint that was asked about the image
+let subject = null; // the image in question; it becomes state.image once it is recognised
+let forPad = null; // an image to put onto the pad once the server has preprocessed it
+let found = null; // the answer
 
+const read = () => ({ pixels: pad.read(), subject });
+const write = (before) => {
+  pad.write(before.pixels);
+  recognise(before.subject);
+};
+const strokes = undoHistory(read, write, 30);
+
+/** Asks about the subject. While a stroke grows, it is not settled. */
 const look = latest(async (settled) => {
-  const { image } = state;
-  const about = subject;
+  const image = subject;
   if (!image) return;
-  asked = checkpoint();
   try {
-    const answer = await post("/api/recognise", { image });
+    const answer = await post("recognise", { image });
     const [seen, rebuilt] = await Promise.all([picture(answer.input), picture(answer.reconstruction)]);
-    if (about !== subject) return;
+    if (image !== subject) return;
     found = answer;
     show($("seen"), seen);
     show($("rebuilt"), rebuilt);
-    setLights(answer.on, answer.winner);
-    verdict(answer);
-    $("hold").disabled = false;
-    $("pad-hint").hidden = true;
     if (forPad === image) pad.put(seen);
-    if (settled && image === state.image) {
-      // What the network saw is all that a link needs; this is the whole drawing, or it would not be settled.
-      if (image.data) state.image = { data: answer.input, fit: false };
-      writeAddress();
-      route(state.image, answer, seen);
-    } else showRouting(null);
+    if (settled) setImage(image.data ? { data: answer.input, fit: false } : image); // all that a link needs
+    showVerdict();
   } catch (error) {
-    if (error.status === 0) asked = null;
-    complain(error);
-  }
-});
-const checkpoint = () => state.run.revision.split(".")[0];
-
-const route = latest(async (image, answer, seen) => {
-  try {
-    const routing = await post("/api/routing", { image: { data: answer.input, fit: false } });
-    if (image === state.image) showRouting(routing, seen, answer.winner, faces);
-  } catch (error) {
-    complain(error);
+    if (error.status && error.status !== 409 && image === subject) showNothing("Not recognised", error.message);
   }
 });
 
-function verdict({ on, winner, label }) {
-  const name = nameOf(winner);
+function setImage(image) {
+  state.image = image;
+  emit("image");
+  writeAddress();
+}
+
+/** Takes a new subject, or none. */
+function recognise(image) {
+  subject = image;
+  $("pad-hint").hidden = image !== null;
+  if (image) look(true);
+  else showNothing("Waiting for an image", "Draw, open or pick one.");
+}
+
+function showImage(image) {
+  strokes.remember();
+  pad.clear();
+  forPad = image;
+  recognise(image);
+}
+
+function showVerdict() {
+  const { on, winner, label } = found;
+  const { gated } = state.run;
   const count = on.filter((p) => p > 0.5).length;
-  $("verdict").textContent = gated() ? `Capsule ${winner} switches on` : `${count} of ${on.length} capsules are on`;
-  const parts = [gated() ? percent(on[winner]) : `capsule ${winner} most, ${percent(on[winner])}`];
-  if (name) parts.push(`its images are mostly labelled ${name.label}`);
-  if (label != null) parts.push(`this one is labelled ${label}`);
-  $("verdict-note").textContent = parts.join(" · ");
+  $("verdict").textContent = gated ? `Capsule ${winner} is on` : `${count} of ${on.length} capsules are on`;
+  const parts = [`${gated ? "" : `capsule ${winner} most, `}${percent(on[winner])}`, mostly(winner)];
+  if (label != null) parts.push(`this image is labelled ${label}`);
+  $("verdict-note").textContent = parts.filter(Boolean).join(" · ");
+  $("hold").disabled = $("to-routing").disabled = false;
+  drawBars($("lights"), on, winner, follow);
 }
 
-export function nothing() {
-  subject++;
+function showNothing(title, note) {
   found = null;
-  state.image = null;
-  for (const id of ["seen", "rebuilt"]) blank($(id));
-  setLights(null, -1);
-  showRouting(null);
-  $("verdict").textContent = "Waiting for an image";
-  $("verdict-note").textContent = "Draw, drop or pick one.";
-  $("hold").disabled = true;
-  $("pad-hint").hidden = false;
-  press();
-  writeAddress();
+  for (const id of ["seen", "rebuilt"]) $(id).width = 0;
+  $("verdict").textContent = title;
+  $("verdict-note").textContent = note;
+  $("hold").disabled = $("to-routing").disabled = true;
+  drawBars($("lights"), null, -1, follow);
+  setImage(null);
 }
 
-/** Copies the numbers into the sliders and goes there. With the gate it is the winner's, otherwise everybody's. */
-function hold() {
+function follow(capsule) {
   if (!found) return;
-  remember();
-  state.capsule = found.winner;
-  state.on = gated() ? { [found.winner]: [...found.values[found.winner]] } : Object.fromEntries(found.values.map((v, j) => [j, [...v]]));
-  for (const list of Object.values(state.on)) list.forEach((v, n) => (list[n] = Math.max(-100, Math.min(100, v))));
+  emit("follow", capsule);
+  emit("go", "routing");
+}
+
+/** Copies the pose to the sliders of Play: the winner's with the gate, otherwise every capsule's. */
+function hold() {
+  poseHistory.remember();
+  const limited = found.poses.map((pose) => pose.map((v) => Math.max(-100, Math.min(100, v))));
+  setPoses(state.run.gated ? { [found.winner]: limited[found.winner] } : { ...limited }, found.winner);
   emit("go", "play");
-  changed();
+  posesChanged();
 }
 
-function press() {
-  for (const node of $("picker").querySelectorAll("button")) node.setAttribute("aria-pressed", String(Number(node.dataset.index) === state.image?.index));
-}
-
-export function showImage(image) {
-  subject++;
-  state.image = forPad = image;
-  press();
-  writeAddress();
-  $("pad-hint").hidden = true;
-  look(true);
-}
-
-/** A file as a small PNG data URL; larger images never leave the browser. */
-async function takeFile(file) {
+/** Reads an image file as a small PNG. */
+async function readFile(file) {
   if (!file) return;
   try {
     const bitmap = await createImageBitmap(file);
-    const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
-    const canvas = el("canvas", { width: Math.max(1, Math.round(bitmap.width * scale)), height: Math.max(1, Math.round(bitmap.height * scale)) });
-    canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+    const scale = Math.min(1, MAX_SIDE / Math.max(bitmap.width, bitmap.height));
+    const [width, height] = [bitmap.width, bitmap.height].map((side) => Math.max(1, Math.round(side * scale)));
+    const canvas = el("canvas", { width, height });
+    canvas.getContext("2d").drawImage(bitmap, 0, 0, width, height);
     emit("go", "recognise");
     showImage({ data: canvas.toDataURL("image/png"), fit: true });
   } catch {
-    toast(`${file.name || "That"} is not an image the browser can read`);
+    toast(`${file.name || "This"} is not an image that the browser can read`);
   }
 }
 
-let first = 0;
-export async function loadPicker(box, choose, lane, from) {
-  if (!state.run.test_images) {
-    box.replaceChildren(empty(state.run.no_test_images));
-    return;
-  }
-  try {
-    const { images } = await get(`/api/images?start=${from}&count=36`, lane);
-    box.replaceChildren(...images.map((one) => thumb(one, () => choose({ index: one.index }), false)));
-  } catch (error) {
-    if (error.status !== 409 && error.status !== 0) box.replaceChildren(empty(error.message));
-  }
-}
-
-export const randomStart = () => Math.floor(Math.random() * Math.max(1, state.run.test_images - 36));
-
-function setUpDropping() {
-  let depth = 0;
-  const isFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-  addEventListener("dragenter", (event) => {
-    if (!isFile(event)) return;
-    depth++;
-    document.body.classList.add("dropping");
-    emit("go", "recognise");
-  });
-  addEventListener("dragleave", () => {
-    depth = Math.max(0, depth - 1);
-    if (!depth) document.body.classList.remove("dropping");
-  });
-  addEventListener("dragover", (event) => event.preventDefault());
-  addEventListener("drop", (event) => {
-    event.preventDefault();
-    depth = 0;
-    document.body.classList.remove("dropping");
-    takeFile(event.dataTransfer.files[0]);
-  });
-  addEventListener("paste", (event) => takeFile([...event.clipboardData.files].find((f) => f.type.startsWith("image/"))));
-}
-
-export function setUpRecognise() {
-  pad = setUpPad(
-    () => {
-      state.image = { data: pad.data(), fit: true };
+export default {
+  name: "recognise",
+  title: "Recognise",
+  markup,
+  history: strokes,
+  clicks: {
+    hold,
+    "to-routing": () => follow(found.winner),
+    clear() {
+      strokes.remember();
+      pad.clear();
+      recognise(null);
+    },
+  },
+  setUp() {
+    const draw = () => {
+      subject = { data: pad.url(), fit: true };
       forPad = null;
-      press();
       $("pad-hint").hidden = true;
       look(false);
-    },
-    () => look(true),
-  );
-  setUpRouting();
-  setUpDropping();
-  $("file").addEventListener("change", () => takeFile($("file").files[0]).then(() => ($("file").value = "")));
-  $("clear").addEventListener("click", () => {
+    };
+    pad = setUpPad($("pad"), strokes.remember, draw, () => look(true));
     pad.clear();
-    nothing();
-  });
-  $("hold").addEventListener("click", hold);
-  $("more-images").addEventListener("click", async () => {
-    first = randomStart();
-    await loadPicker($("picker"), showImage, "picker", first);
-    press();
-  });
-  listen("recognise", (image) => {
-    emit("go", "recognise");
-    showImage(image);
-  });
-  listen("gallery", () => {
-    if (found) setLights(found.on, found.winner);
-    if (found) verdict(found);
-    if (state.image && asked !== checkpoint()) look(true);
-  });
-  listen("images", () => loadPicker($("picker"), showImage, "picker", first).then(press));
-}
+    recognise(null);
+    addEventListener("dragover", (event) => event.preventDefault());
+    addEventListener("drop", (event) => {
+      event.preventDefault();
+      readFile(event.dataTransfer.files[0]);
+    });
+    addEventListener("paste", (event) => readFile(event.clipboardData.files[0]));
+    $("file").addEventListener("change", () => readFile($("file").files[0]).then(() => ($("file").value = "")));
+    const fillPicker = setUpPicker($("picker"), $("more"), showImage);
+    listen("recognise", showImage);
+    listen("image-needed", () => !subject && state.run.test_images && showImage({ index: 0 }));
+    listen("model", () => {
+      fillPicker();
+      if (subject) look(true);
+      else drawBars($("lights"), null, -1, follow);
+    });
+  },
+};

@@ -1,0 +1,45 @@
+"""Routed capsule layers as others write them, from their equations: what `capspoe.route` is compared with.
+
+Each maps x (B, I, M) and W (J, I, N, M) to class capsules (B, J, N) with three iterations and stores all predictions.
+"""
+
+import torch
+from torch import Tensor
+
+from capspoe import squash
+from capspoe.core.routing import reference
+
+ITERATIONS = 3
+
+
+def einsum_layer(x: Tensor, W: Tensor) -> Tensor:
+    """Sabour, Frosst and Hinton 2017, procedure 1: softmax over the upper capsules, gradients through everything."""
+    return squash(reference(x, W, ITERATIONS, "upper", "dot")[1])
+
+
+def dense_capsule(x: Tensor, W: Tensor) -> Tensor:
+    """As DenseCapsule of XifengGuo's CapsNet-Pytorch: the same, with no gradient through the routing weights."""
+    u = torch.matmul(W, x[:, None, :, :, None]).squeeze(-1)  # (B, J, I, N)
+    fixed, logits = u.detach(), x.new_zeros(u.shape[:3])
+    for _ in range(ITERATIONS - 1):
+        v = squash((torch.softmax(logits, 1)[..., None] * fixed).sum(2))
+        logits = logits + (v[:, :, None] * fixed).sum(-1)
+    return squash((torch.softmax(logits, 1)[..., None] * u).sum(2))
+
+
+def capsule_layer(x: Tensor, W: Tensor) -> Tensor:
+    """As the capsule layer of gram-ai's capsule-networks: softmax over the lower capsules, a logit for every
+    number."""
+    u = x[None, :, :, None, :] @ W.transpose(2, 3)[:, None]  # (J, B, I, 1, N)
+    logits = torch.zeros_like(u)
+    for _ in range(ITERATIONS - 1):
+        v = squash((torch.softmax(logits, 2) * u).sum(2, keepdim=True))
+        logits = logits + (u * v).sum(-1, keepdim=True)
+    return squash((torch.softmax(logits, 2) * u).sum(2).squeeze(2)).transpose(0, 1)
+
+
+PEERS = {
+    "einsum layer": einsum_layer,
+    "DenseCapsule (XifengGuo)": dense_capsule,
+    "capsule layer (gram-ai)": capsule_layer,
+}

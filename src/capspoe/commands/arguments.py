@@ -1,0 +1,42 @@
+"""Parsing that the commands share."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import tyro
+
+from capspoe.errors import InputError
+
+RunFolder = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help="The run folder.")]]
+
+
+def show_default(value: str) -> str:
+    """What the help says after an option: nothing for flags, nor where the text explains the default."""
+    return "" if value in ("None", "True", "False") else f"(default: {value})"
+
+
+HINT = tyro.conf.arg(help_behavior_hint=show_default)
+
+
+def parse(cls: type, command: str, argv: list[str]) -> Any:
+    """The arguments of a command; tyro prints help and errors, and exits with 2."""
+    for name, kind in get_type_hints(cls, include_extras=True).items():  # tyro has no switch for all hints
+        cls.__annotations__[name] = Annotated[kind, HINT]
+    config = (
+        tyro.conf.OmitArgPrefixes,
+        tyro.conf.HelptextFromCommentsOff,
+        tyro.conf.FlagCreatePairsOff,
+        tyro.conf.DisallowNone,
+    )
+    return tyro.cli(cls, prog=f"capspoe {command}", args=argv, config=config)
+
+
+def check_suffix(path: Path, *suffixes: str) -> None:
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
+
+
+def command_line(*words: object) -> str:
+    """A command for people to copy, quoted."""
+    return shlex.join(["capspoe", *map(str, words)])

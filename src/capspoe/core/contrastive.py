@@ -1,0 +1,254 @@
+r"""Contrastive divergence for a capsule layer (section 3.2 of the paper).
+
+First route, with W fixed. Then, with the routing weights c fixed, run the energy's own Markov chain from the data for
+a few steps and compare (Eq. 18):
+
+.. math:: \Delta W_{ij} = c_{ij} (\langle x_i h_j \rangle_{data} - \langle x_i h_j \rangle_{model})
+
+With the gate, only the capsule that was drawn in the positive phase is on. It stays on through the negative phase
+unless `regate` draws again.
+
+Where gate targets say which capsule should be on, the gate also learns by cross-entropy. The gradient of
+log P(on | x) has the same form, with h_j the mean of capsule j when it is on:
+
+.. math:: \Delta W_{ij} = c_{ij} (1[j = \text{target}] - P(j \text{ on} | x)) \langle x_i h_j \rangle
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from capspoe import kernels
+from capspoe.core.checks import check_count, check_tensor
+from capspoe.core.gates import mask_off
+from capspoe.core.layer import CapsuleLayer
+from capspoe.core.noise import GOLDEN, Noise, mix64
+
+NEGLIGIBLE = 1e-3  # errors of the gate below this have no gradient: skipping them saves most of the work
+
+
+class Phase(NamedTuple):
+    """One end of the chain."""
+
+    x: Float[Tensor, "B I M"]
+    mean: Float[Tensor, "B J N"]  # of h; zero for capsules that are off
+    on: Int[Tensor, " B"] | None  # None without the gate
+    on_probability: Float[Tensor, "B J"]
+
+
+class Gradients(NamedTuple):
+    """Estimates of d log P / d parameter for fixed c, averaged over the batch (ascent direction)."""
+
+    w_JNMI: Float[Tensor, "J N M I"]
+    a: Float[Tensor, "I M"]
+    b: Float[Tensor, "J N"]
+    d: Float[Tensor, " J"]
+
+
+class Info(NamedTuple):
+    """Diagnostics of a step."""
+
+    reconstruction: Float[Tensor, ""]  # mean squared difference between the data and the end of the chain
+    use: Float[Tensor, " J"]  # mean P(on) of each capsule
+    confidence: Float[Tensor, ""]  # mean of the largest P(on)
+    routing_entropy: Float[Tensor, ""]  # of c over the axis of its softmax, relative to uniform weights
+
+
+@dataclass(frozen=True)
+class WinnerNoise(Noise):
+    """The numbers of one capsule of each image, `on`, among those that `Noise` draws for all capsules (J, N)."""
+
+    on: Tensor = field(kw_only=True)
+    capsules: int = field(kw_only=True)
+
+    def uniform(self, stream: int, *shape: int) -> Tensor:
+        """What Noise.uniform(stream, *shape[:-1], J, N) has for the capsules that are on; shape ends with N."""
+        key = torch.zeros((), dtype=torch.int64)
+        for part in (self.seed, self.step, stream):
+            key = mix64(key + GOLDEN + part)
+        key_B = mix64(key + (self.index.to(torch.int64) + 1) * GOLDEN)
+        block_R, n = torch.arange(math.prod(shape[:-1])), torch.arange(shape[-1])
+        position = ((block_R * self.capsules)[:, None] + self.on[:, None, None]) * shape[-1] + n + 1
+        bits = mix64(key_B[:, None, None] + position * GOLDEN)
+        return ((((bits >> 41) & 0x7FFFFF).to(self.dtype) + 0.5) / (1 << 23)).reshape(-1, *shape)
+
+
+def hidden_phase(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    z: Float[Tensor, "B J N"],
+    noise: Noise,
+    stream: int,
+    temperature: float = 1.0,
+    on: Int[Tensor, " B"] | None = None,
+) -> Phase:
+    """The hidden side of x. With the gate one capsule is drawn, unless `on` gives it."""
+    mean = layer.hidden_mean(z)
+    probability = layer.on_probability(z, temperature)
+    if not layer.gate.exclusive:
+        return Phase(x, mean, None, probability)
+    if on is None:
+        on = noise.choose(stream, probability)
+    return Phase(x, mask_off(mean, on), on, probability)
+
+
+def negative_phase(
+    layer: CapsuleLayer,
+    positive: Phase,
+    c: Float[Tensor, "B J I"] | None,
+    noise: Noise,
+    k: int = 1,
+    temperature: float = 1.0,
+    regate: bool = False,
+    sample_visible: bool = False,
+) -> Phase:
+    """k steps of the chain h ~ P(h | x), x = P(x | h), with c fixed.
+
+    The visible units hold their probabilities, as in the paper; `sample_visible` draws them, which makes the chain
+    exact.
+    """
+    phase = positive
+    for step in range(k):
+        stream = 4 * step
+        h = mask_off(layer.sample_hidden(phase.mean, noise, stream + 1), phase.on)
+        x = layer.visible_mean(h, c)
+        if sample_visible:
+            x = (noise.uniform(stream + 2, *x.shape[1:]) < x).to(x)
+        z = layer.preactivation(x, c)
+        phase = hidden_phase(layer, x, z, noise, stream + 3, temperature, None if regate else phase.on)
+    if layer.gate.exclusive and not regate:  # the same capsule at both ends: no gradient for d
+        return phase._replace(on_probability=positive.on_probability)
+    return phase
+
+
+def gradients(
+    layer: CapsuleLayer, positive: Phase, negative: Phase, c: Float[Tensor, "B J I"] | None
+) -> Gradients:
+    """The update of Eq. 18 for the weights, and its counterparts for the biases and the gate."""
+    ends = [correlation(layer, phase.x, phase.mean, c) for phase in (positive, negative)]
+    return Gradients(
+        w_JNMI=(ends[0] - ends[1]) / len(positive.x),
+        a=(positive.x - negative.x).mean(0),
+        b=(positive.mean - negative.mean).mean(0),
+        d=(positive.on_probability - negative.on_probability).mean(0),
+    )
+
+
+def correlation(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    h: Float[Tensor, "B J N"],
+    c: Float[Tensor, "B J I"] | None,
+) -> Float[Tensor, "J N M I"]:
+    """Sum over the batch of r_ij h_j (x_i - mu_i)^T: minus the derivative of the energy with respect to w."""
+    x, r = x - layer.mu, layer.relative(c)
+    if r is None:
+        return torch.einsum("bjn,bim->jnmi", h, x)
+    return torch.stack([torch.einsum("bi,bim,bn->nmi", r[:, j], x, h[:, j]) for j in range(h.shape[1])])
+
+
+@torch.no_grad()
+def step(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    noise: Noise,
+    k: int = 1,
+    temperature: float = 1.0,
+    regate: bool = False,
+    sample_visible: bool = False,
+    on: Int[Tensor, " B"] | None = None,
+    gate_loss_weight: float = 0.0,
+) -> tuple[Gradients, Info]:
+    """Route x, run both phases, and compare them.
+
+    `on` gives the capsule that is on instead of drawing it; `gate_loss_weight` is the weight of the cross-entropy
+    with which the gate learns to choose it.
+    """
+    check_count("k", k)
+    if layer.gate.exclusive and not regate:
+        fused = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
+        if fused:
+            return fused_step(fused, layer, x, noise, k, temperature, sample_visible, on, gate_loss_weight)
+    c, z = layer(x)
+    positive = hidden_phase(layer, x, z, noise, 0, temperature, on)
+    negative = negative_phase(layer, positive, c, noise, k, temperature, regate, sample_visible)
+    info = Info(
+        reconstruction=(positive.x - negative.x).square().mean(),
+        use=positive.on_probability.mean(0),
+        confidence=positive.on_probability.amax(-1).mean(),
+        routing_entropy=routing_entropy(layer, c),
+    )
+    found = gradients(layer, positive, negative, c)
+    if gate_loss_weight and on is not None and layer.gate.exclusive:
+        weight = gate_loss_weight / (temperature * len(x))
+        error = gate_gradient(layer, z, on, positive.on_probability, weight)
+        found.w_JNMI.add_(correlation(layer, x, error, c))
+        found.b.add_(error.sum(0))
+    return found, info
+
+
+def gate_gradient(
+    layer: CapsuleLayer,
+    z: Float[Tensor, "B J N"],
+    target: Int[Tensor, " B"],
+    probability: Float[Tensor, "B J"],
+    weight: float,
+) -> Float[Tensor, "B J N"]:
+    """weight times the gradient of log P(target | x) with respect to z."""
+    error = F.one_hot(target, probability.shape[1]).to(z) - probability
+    error = torch.where(error.abs() < NEGLIGIBLE, 0, weight * error)
+    return error[:, :, None] * layer.hidden_mean(z)
+
+
+def fused_step(
+    fused: Any,
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    noise: Noise,
+    k: int,
+    temperature: float,
+    sample_visible: bool,
+    on: Int[Tensor, " B"] | None,
+    gate_loss_weight: float,
+) -> tuple[Gradients, Info]:
+    """`step` by the kernels when the winner stays on: only its chain is run, 1/J of the work."""
+    sizes = {"B": None, "I": layer.lower[0], "M": layer.lower[1]}
+    check_tensor("x", x, sizes, like=layer.w_JNMI, finite=False)
+    x_BMI = fused.centred(x, layer.mu)
+    c, z, entropy = layer.route_fused(fused, x_BMI)
+    probability = layer.on_probability(z, temperature)
+    target = on if gate_loss_weight else None
+    if on is None:
+        on = noise.choose(0, probability)
+    mean_BN = layer.hidden_mean(z[torch.arange(len(x)), on])
+    weights = None if layer.iterations == 1 else c
+    drawn = WinnerNoise(noise.seed, noise.step, noise.index, on=on, capsules=layer.upper[0])
+    w, a, b, reconstruction = fused.winner_gradients(
+        layer.w_JNMI, layer.a, layer.b, layer.mu, x_BMI, mean_BN, on, weights, layer.fan, k, layer.hidden_mean,
+        sample=lambda step, mean: layer.neurons.sample(mean, drawn, 4 * step + 1),  # the streams of negative_phase
+        uniform=(lambda step: noise.uniform(4 * step + 2, *layer.lower)) if sample_visible else None,
+    )  # fmt: skip
+    if target is not None:
+        error = gate_gradient(layer, z, target, probability, gate_loss_weight / (temperature * len(x)))
+        fused.add_correlation(error, x_BMI, weights, layer.fan, w)
+        b.add_(error.sum(0))
+    info = Info(
+        reconstruction=reconstruction,
+        use=probability.mean(0),
+        confidence=probability.amax(-1).mean(),
+        routing_entropy=entropy.mean() / math.log(layer.fan) if layer.fan > 1 else x.new_ones(()),
+    )
+    return Gradients(w, a, b, torch.zeros_like(layer.d)), info
+
+
+def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"]) -> Float[Tensor, ""]:
+    """Mean entropy of the routing weights, relative to uniform ones."""
+    if layer.iterations == 1 or layer.fan == 1:
+        return c.new_ones(())
+    axis = 2 if layer.normalize == "lower" else 1
+    return torch.special.entr(c).sum(axis).mean() / torch.log(c.new_tensor(layer.fan))

@@ -1,0 +1,68 @@
+"""Gates: which upper capsules are on. A gate is one class below; `GATES` lists them by name."""
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from capspoe.core.routing import squash_length
+
+
+class Gate(Protocol):
+    """What a layer needs to know about its gate.
+
+    z is (B, J, N), log_evidence F_j is (B, J), bias d is (J,).
+    """
+
+    name: str
+    exclusive: bool  # exactly one capsule is on
+
+    def on_probability(self, z: Tensor, log_evidence: Tensor, bias: Tensor, temperature: float) -> Tensor:
+        """P(capsule j is on | x), (B, J)."""
+
+    def log_evidence(self, log_evidence: Tensor, bias: Tensor) -> Tensor:
+        """log of the sum of exp(-E) over all hidden states, without the visible bias, (B,)."""
+
+
+class Winner:
+    """Exactly one capsule is on: an implicit mixture of RBMs (Nair and Hinton 2008) with capsules as components.
+
+    P(j on | x) = softmax_j((F_j + d_j) / T).
+    """
+
+    name, exclusive = "winner", True
+
+    def on_probability(self, z: Tensor, log_evidence: Tensor, bias: Tensor, temperature: float) -> Tensor:
+        return torch.softmax((log_evidence + bias) / temperature, dim=-1)
+
+    def log_evidence(self, log_evidence: Tensor, bias: Tensor) -> Tensor:
+        return torch.logsumexp(log_evidence + bias, -1)
+
+
+class NoGate:
+    """All capsules share every image: the paper's energy as written, with P(j on | x) = |squash(z_j)| (Eq. 7)."""
+
+    name, exclusive = "none", False
+
+    def on_probability(self, z: Tensor, log_evidence: Tensor, bias: Tensor, temperature: float) -> Tensor:
+        return squash_length(z)
+
+    def log_evidence(self, log_evidence: Tensor, bias: Tensor) -> Tensor:
+        return log_evidence.sum(-1)
+
+
+GATES: dict[str, Gate] = {gate.name: gate for gate in (Winner(), NoGate())}
+
+
+def mask_off(h: Float[Tensor, "B J N"], on: Int[Tensor, " B"] | None) -> Float[Tensor, "B J N"]:
+    """h with every capsule but `on` set to 0; unchanged without a gate (None)."""
+    if on is None:
+        return h
+    return h * F.one_hot(on, h.shape[1]).to(h)[:, :, None]
+
+
+def place(h_BN: Float[Tensor, "B N"], on: Int[Tensor, " B"], capsules: int) -> Float[Tensor, "B J N"]:
+    """The state in which capsule `on` has pose h and all others are 0."""
+    return F.one_hot(on, capsules).to(h_BN)[:, :, None] * h_BN[:, None]

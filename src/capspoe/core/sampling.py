@@ -1,0 +1,126 @@
+"""Generation: the paper's way, from the fitted prior, and with further Gibbs steps."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from capspoe.config import PRIORS
+from capspoe.core.checks import check_capsule, check_choice, check_count, check_seed
+from capspoe.core.gates import mask_off, place
+from capspoe.core.network import CHUNK, Network
+from capspoe.core.noise import Noise
+from capspoe.errors import InputError
+
+
+class Samples(NamedTuple):
+    """Generated images.
+
+    images     (count, H, W, C): float32 in [0, 1]
+    capsule    (count,): the capsule that was on
+    """
+
+    images: np.ndarray
+    capsule: np.ndarray
+
+
+def sample(
+    network: Network,
+    count: int,
+    capsule: int | list[int] | None = None,
+    prior: str | None = None,
+    gibbs: int = 0,
+    seed: int = 0,
+    prior_scale: float | None = None,
+) -> Samples:
+    """Generate images. Image k depends only on the seed and on k, not on how many are drawn with it.
+
+    Parameters
+    ----------
+    count : number of images
+    capsule : a capsule, a list to cycle through, or None: in proportion to the capsules' use
+    prior : "fitted", the distribution of the capsule's own training images; "standard", the paper's sigmoid(N(0, 1));
+        None, the model's default
+    gibbs : further steps of sampling, reverse pass and forward routing, with the same capsule on
+    seed : the same seed gives the same images
+    prior_scale : factor on the standard deviation of the fitted prior (sampling temperature); None, the model's own
+    """
+    chunks = list(sample_chunks(network, count, capsule, prior, gibbs, seed, prior_scale))
+    return Samples(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
+
+
+def sample_chunks(
+    network: Network,
+    count: int,
+    capsule: int | list[int] | None = None,
+    prior: str | None = None,
+    gibbs: int = 0,
+    seed: int = 0,
+    prior_scale: float | None = None,
+) -> Iterator[Samples]:
+    """`sample` a few images at a time, in constant memory."""
+    check_count("count", count)
+    cycle = None
+    if capsule is not None:
+        cycle = list(capsule) if isinstance(capsule, (list, tuple, np.ndarray)) else [capsule]
+        if not cycle:
+            raise InputError("capsule is an empty list")
+        for number in cycle:
+            check_capsule("capsule", number, network.top.upper[0])
+    for start in range(0, count, CHUNK):
+        index = np.arange(start, min(start + CHUNK, count))
+        on = None if cycle is None else np.array(cycle)[index % len(cycle)]
+        yield sample_at(network, index, on, prior, gibbs, seed, prior_scale)
+
+
+@torch.no_grad()
+def sample_at(
+    network: Network,
+    index: np.ndarray,
+    on: np.ndarray | None = None,
+    prior: str | None = None,
+    gibbs: int = 0,
+    seed: int = 0,
+    prior_scale: float | None = None,
+) -> Samples:
+    """The images numbered `index` of the endless sequence that the seed stands for."""
+    check_count("gibbs", gibbs, minimum=0)
+    check_seed(seed)
+    prior = prior or network.config.prior
+    check_choice("prior", prior, PRIORS)
+    scale = network.config.prior_scale if prior_scale is None else prior_scale
+    if not 0 <= scale <= 100:
+        raise InputError(f"prior_scale must be between 0 and 100, not {scale!r}")
+    rows = torch.from_numpy(index).to(network.device)
+    noise = Noise(int(seed), 0, rows)
+    if on is None:
+        chosen = noise.choose(100, network.prior.use.expand(len(index), -1))
+    else:
+        chosen = torch.from_numpy(on).to(network.device)
+    h = place(draw_pose(network, chosen, prior, noise, scale), chosen, network.top.upper[0])
+    for step in range(gibbs):
+        h = gibbs_step(network, h, chosen, Noise(int(seed), 1 + step, rows))
+    images = network.down(h, logit_scale=1.0 if prior == "standard" else None)
+    return Samples(network.array(images), chosen.cpu().numpy())
+
+
+def draw_pose(
+    network: Network, on: Int[Tensor, " B"], prior: str, noise: Noise, scale: float
+) -> Float[Tensor, "B N"]:
+    """The pose of the capsule that is on."""
+    if prior == "standard":
+        return torch.sigmoid(noise.normal(102, network.top.upper[1]))
+    return network.top.hidden_mean(network.prior.sample(on, noise, scale))
+
+
+def gibbs_step(
+    network: Network, mean: Float[Tensor, "B J N"], on: Int[Tensor, " B"], noise: Noise
+) -> Float[Tensor, "B J N"]:
+    """Draw from the means, go down with the reverse routing weights and up with the forward ones: new means."""
+    top = network.top
+    h = mask_off(top.sample_hidden(mean, noise, 0), on)
+    x = top.visible_mean(h, top.reverse(h))
+    return mask_off(top.hidden_mean(top(x).z), on)

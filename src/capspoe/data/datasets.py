@@ -1,0 +1,296 @@
+"""Data sets of images with random access: in memory, in a memory-mapped file, or decoded from files on demand."""
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capspoe.data.preprocess import Prepare, as_uint8
+from capspoe.data.splits import evenly_spaced
+from capspoe.data.workers import map_in_order
+from capspoe.errors import DataError, InputError
+
+CHUNK = 256  # images decoded at a time, and images in the fingerprint of a sampled data set
+MAX_HASHED = 256 << 20  # bytes; the fingerprint of a larger data set is sampled
+MAX_LISTED = 5  # unreadable images that an error names
+
+Pixels = NDArray[np.uint8]
+Labels = NDArray[np.int64] | None
+Classes = tuple[str, ...] | None
+
+
+class Images(NamedTuple):
+    """Pixels uint8 (n, H, W, C) and labels int64 (n,), or None without labels."""
+
+    pixels: Pixels
+    labels: Labels
+
+
+class Failure(NamedTuple):
+    """An image that cannot be read."""
+
+    position: int
+    name: str
+    reason: str
+
+
+Read = tuple[Pixels, list[Failure]]
+
+
+class Dataset(ABC):
+    """Images of one shape in a fixed order. Pickling copies paths, not the pixels of files."""
+
+    shape: tuple[int, int, int]  # (H, W, C)
+    labels: Labels = None
+    classes: Classes = None  # names of the labels
+    file_names: list[str] | None = None  # relative to the folder; None if the images are not files
+    skipped: tuple[Failure, ...] = ()  # unreadable images that `skip_bad` left out
+    decodes: bool = False  # reading decodes files, so worker processes help
+    verified: bool = False  # checksums have established the content
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, indices: NDArray[np.int64]) -> Read:
+        """Return the images at these indices and the failures among them, whose pixels are black."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that all images take once decoded."""
+        return len(self) * int(np.prod(self.shape))
+
+    def batch(self, indices: ArrayLike) -> Pixels:
+        """Return the images at these indices, uint8 (len(indices), H, W, C)."""
+        return _all_read(*self.read(self._checked(indices)))
+
+    def batches(self, batch_size: int, order: ArrayLike | None = None, workers: int = 0) -> Iterator[Pixels]:
+        """Yield batches of images; the last one may be smaller.
+
+        Parameters
+        ----------
+        batch_size : images in a batch
+        order : indices of the images (default: all, in order)
+        workers : processes that decode a few batches ahead
+        """
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+        indices = self._checked(np.arange(len(self)) if order is None else order)
+        for pixels, failures in self._read_in_chunks(batch_size, indices, workers):
+            yield _all_read(pixels, failures)
+
+    def names(self, indices: ArrayLike) -> list[str]:
+        """Return the relative path of each file, or the index if the images are not files."""
+        chosen = self._checked(indices).tolist()
+        return [str(k) if self.file_names is None else self.file_names[k] for k in chosen]
+
+    def first(self, count: int) -> "Dataset":
+        """Return the first `count` images, or all if there are fewer."""
+        return self if count >= len(self) else Subset(self, np.arange(count))
+
+    def spread(self, count: int) -> "Dataset":
+        """Return `count` evenly spaced images, or all if there are fewer."""
+        return self if count >= len(self) else Subset(self, evenly_spaced(len(self), count))
+
+    def images(self, workers: int = 0) -> Images:
+        """Decode everything into memory."""
+        pixels = np.empty((len(self), *self.shape), np.uint8)
+        failures: list[Failure] = []
+        for k, (decoded, bad) in enumerate(self._read_in_chunks(CHUNK, np.arange(len(self)), workers)):
+            pixels[CHUNK * k :][: len(decoded)] = decoded
+            failures += bad
+        return Images(_all_read(pixels, failures), self.labels)
+
+    def in_memory(self, workers: int = 0) -> "ArrayDataset":
+        """Decode everything once, for data sets that fit and are read many times."""
+        dataset = ArrayDataset(self.images(workers).pixels)
+        dataset._describe_as(self)
+        dataset.decodes = False
+        return dataset
+
+    def without_failures(self, workers: int = 0) -> "Dataset":
+        """Decode everything once, and leave out the images that cannot be read."""
+        chunks = self._read_in_chunks(CHUNK, np.arange(len(self)), workers)
+        failures = [failure for _, bad in chunks for failure in bad]
+        keep = np.delete(np.arange(len(self)), [failure.position for failure in failures])
+        if len(keep) == 0:
+            raise DataError(describe(failures, len(self)))
+        readable = Subset(self, keep) if failures else self
+        readable.skipped = (*self.skipped, *failures)
+        return readable
+
+    def fingerprint(self) -> str:
+        """Return a SHA-256 of the number of images, their shape and their pixels.
+
+        Large data sets, and those verified by checksums, are sampled at evenly spaced images.
+        """
+        digest = hashlib.sha256(json.dumps([len(self), self.shape]).encode())
+        whole = self.nbytes <= MAX_HASHED and not self.verified
+        for pixels in self.batches(CHUNK, evenly_spaced(len(self), len(self) if whole else CHUNK)):
+            digest.update(pixels.tobytes())
+        return digest.hexdigest()
+
+    def _read_in_chunks(self, size: int, indices: NDArray[np.int64], workers: int) -> Iterator[Read]:
+        chunks = (indices[start : start + size] for start in range(0, len(indices), size))
+        return map_in_order(self.read, chunks, workers)
+
+    def _describe_as(self, other: "Dataset") -> None:
+        """Copy the attributes of another data set."""
+        for name in ("shape", "labels", "classes", "file_names", "skipped", "decodes", "verified"):
+            setattr(self, name, getattr(other, name))
+
+    def _checked(self, indices: ArrayLike) -> NDArray[np.int64]:
+        chosen = np.asarray(indices)
+        if chosen.size == 0:
+            return np.empty(0, np.int64)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            raise InputError(
+                f"indices of shape {chosen.shape} and type {chosen.dtype}; give a list of integers"
+            )
+        if chosen.min() < 0 or chosen.max() >= len(self):
+            raise InputError(
+                f"indices from {chosen.min()} to {chosen.max()}; they must be 0 to {len(self) - 1}"
+            )
+        return chosen.astype(np.int64)
+
+
+class ArrayDataset(Dataset):
+    """Images in an array (n, H, W, C), in memory or memory-mapped.
+
+    Parameters
+    ----------
+    rows : the rows of the array to use (default: all)
+    scale : see `preprocess.pixel_scale`
+    prepare : how to preprocess batches (default: not at all)
+    reopen : opens the array again in another process, so that pickling does not copy the pixels
+    """
+
+    def __init__(
+        self,
+        array: NDArray[Any],
+        labels: Labels = None,
+        classes: Classes = None,
+        *,
+        rows: NDArray[np.int64] | None = None,
+        scale: int = 1,
+        prepare: Prepare | None = None,
+        reopen: Callable[[], NDArray[Any]] | None = None,
+    ) -> None:
+        self._array, self._rows, self._scale = array, rows, scale
+        self._prepare, self._reopen = prepare, reopen
+        height, width, channels = array.shape[1:]
+        self.shape = prepare.shape(height, width, channels) if prepare else (height, width, channels)
+        self.labels, self.classes = labels, classes
+
+    def __len__(self) -> int:
+        return len(self._array) if self._rows is None else len(self._rows)
+
+    def read(self, indices: NDArray[np.int64]) -> Read:
+        if len(indices) == 0:
+            return np.empty((0, *self.shape), np.uint8), []
+        pixels = as_uint8(self._array[indices if self._rows is None else self._rows[indices]], self._scale)
+        return self._prepare.batch(pixels) if self._prepare else pixels, []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | ({"_array": None} if self._reopen else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._reopen:
+            self._array = self._reopen()
+
+
+class Subset(Dataset):
+    """Some images of another data set."""
+
+    def __init__(self, dataset: Dataset, rows: NDArray[np.int64]) -> None:
+        self._dataset, self._rows = dataset, rows
+        self._describe_as(dataset)
+        self.labels = None if dataset.labels is None else dataset.labels[rows]
+        self.file_names = None if dataset.file_names is None else dataset.names(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, indices: NDArray[np.int64]) -> Read:
+        rows = self._rows[indices]
+        pixels, failures = self._dataset.read(rows)
+        position = dict(zip(rows.tolist(), indices.tolist(), strict=True))
+        return pixels, [failure._replace(position=position[failure.position]) for failure in failures]
+
+
+class MapStyle(Protocol):
+    """PyTorch's map-style data set: a length, and an item for each index, always the same."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class SequenceDataset(Dataset):
+    """Images from a list, an array, a PyTorch data set or any other object with `len(items)` and `items[k]`.
+
+    Parameters
+    ----------
+    items : gives uint8 images (H, W) or (H, W, C) of one shape, or tuples that start with one
+    prepare : how to preprocess them
+    decodes : whether worker processes should read ahead; each gets a pickled copy of `items`
+    """
+
+    def __init__(self, items: MapStyle, prepare: Prepare | None = None, *, decodes: bool = False) -> None:
+        self._items, self._prepare, self.decodes = items, prepare or Prepare(), decodes
+        if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
+            kind = type(items).__name__
+            raise InputError(
+                f"images of type {kind}: give a path, or an object with len(images) and images[k]"
+            )
+        if len(items) == 0:
+            raise InputError("there are no images")
+        self._item_shape = self._item(0).shape
+        self.shape = self._prepare.shape(*self._item_shape)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def read(self, indices: NDArray[np.int64]) -> Read:
+        if len(indices) == 0:
+            return np.empty((0, *self.shape), np.uint8), []
+        images = [self._item(index) for index in indices.tolist()]
+        if odd := [k for k, image in zip(indices, images, strict=True) if image.shape != self._item_shape]:
+            raise DataError(f"image {odd[0]} has another shape than image 0, {self._item_shape}; resize it")
+        return self._prepare.batch(np.stack(images)), []
+
+    def _item(self, index: int) -> Pixels:
+        item = self._items[index]
+        image = np.asarray(item[0] if isinstance(item, tuple) else item)
+        image = image[..., None] if image.ndim == 2 else image
+        if image.dtype != np.uint8 or image.ndim != 3 or 0 in image.shape:
+            found = f"shape {image.shape} and type {image.dtype}"
+            raise DataError(f"image {index} has {found}; give uint8 arrays (H, W) or (H, W, C)")
+        return image
+
+
+def workers_for(dataset: Dataset) -> int:
+    """Return how many worker processes to decode with: none for small data sets and images in memory."""
+    from capspoe.run.distributed import local_world_size
+
+    cores = (os.cpu_count() or 1) // local_world_size()
+    return max(1, min(4, cores)) if dataset.decodes and len(dataset) >= 2000 else 0
+
+
+def describe(failures: Sequence[Failure], count: int) -> str:
+    """Return one line that counts and names the images that cannot be read."""
+    named = ", ".join(f"{failure.name} ({failure.reason})" for failure in failures[:MAX_LISTED])
+    more = f" and {len(failures) - MAX_LISTED} more" if len(failures) > MAX_LISTED else ""
+    return f"{len(failures)} of {count} images cannot be read: {named}{more}"
+
+
+def _all_read(pixels: Pixels, failures: Sequence[Failure]) -> Pixels:
+    if failures:
+        raise DataError(f"{describe(failures, len(pixels))}; repair or remove them, or use --skip-bad")
+    return pixels

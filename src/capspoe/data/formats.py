@@ -1,0 +1,184 @@
+"""File formats: idx, CIFAR-10's binary format, scikit-learn's digits, and the image formats of Pillow.
+
+A reader in READERS returns a picklable function that opens the pixels (n, H, W, C) of a split, and the labels (n,).
+Its files have been verified by their checksums before.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from capspoe.data.catalogue import Entry
+from capspoe.data.preprocess import Prepare, as_uint8, over_white, pixel_scale
+from capspoe.data.splits import hash_positions
+from capspoe.errors import DataError
+
+Contents = tuple[Callable[[], NDArray[np.uint8]], NDArray[np.int64]]
+UNSIGNED_BYTES = b"\0\0\x08"
+CIFAR_SHAPE = (3, 32, 32)
+CIFAR_RECORD = 1 + prod(CIFAR_SHAPE)
+EXTENSIONS = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".avif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".j2k", ".jpx", ".ico", ".pcx", ".sgi", ".dds"),
+    *(".qoi", ".psd"),
+)
+FORMATS = (  # without EPS and WMF: Pillow reads them by starting another program
+    *("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "TGA", "JPEG2000", "ICO"),
+    *("PCX", "SGI", "DDS", "QOI", "PSD"),
+)
+SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+GREY_MODES = ("1", "L", "LA", "F", *SIXTEEN_BITS)
+ORIENTATION = 0x0112
+
+
+def read_idx(entry: Entry, split: str) -> Contents:
+    parts = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}[split]
+    labels = [open_idx(entry.folder / f"{part}-labels-idx1-ubyte") for part in parts]
+    images = [entry.folder / f"{part}-images-idx3-ubyte" for part in parts]
+    return partial(_idx_pixels, images), np.concatenate(labels).astype(np.int64)
+
+
+def open_idx(path: Path) -> NDArray[np.uint8]:
+    """Memory-map the array of an idx file: two zero bytes, a type, the rank, the shape (big-endian), the values."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+        if magic[:3] != UNSIGNED_BYTES or magic[3:] not in (b"\1", b"\2", b"\3", b"\4"):
+            raise DataError(f"{path}: not an idx file of unsigned bytes with 1 to 4 axes")
+        shape = tuple(np.fromfile(file, ">u4", magic[3]).tolist())
+    start = 4 + 4 * magic[3]
+    if 0 in shape or path.stat().st_size != start + prod(shape):
+        raise DataError(f"{path}: the size of the file does not match its header {shape}")
+    return np.memmap(path, np.uint8, mode="r", offset=start, shape=shape)
+
+
+def encode_idx(values: NDArray[np.uint8]) -> bytes:
+    """Return the bytes of an idx file."""
+    return UNSIGNED_BYTES + bytes([values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
+
+
+def _idx_pixels(paths: list[Path]) -> NDArray[np.uint8]:
+    arrays = [open_idx(path)[..., None] for path in paths]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def read_cifar(entry: Entry, split: str) -> Contents:
+    test = {"train": (False,), "test": (True,), "all": (False, True)}[split]
+    paths = [entry.folder / file.name for file in entry.files if file.name.startswith("test") in test]
+    labels = [np.fromfile(path, np.uint8)[::CIFAR_RECORD] for path in paths]
+    return partial(_cifar_pixels, paths), np.concatenate(labels).astype(np.int64)
+
+
+def encode_cifar(pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> bytes:
+    """Return the bytes of a CIFAR-10 batch: for each image its label, then its red, green and blue bytes."""
+    records = np.empty((len(pixels), CIFAR_RECORD), np.uint8)
+    records[:, 0] = labels
+    records[:, 1:] = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
+    return records.tobytes()
+
+
+def _cifar_pixels(paths: list[Path]) -> NDArray[np.uint8]:
+    records = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, CIFAR_RECORD) for path in paths])
+    return np.ascontiguousarray(records[:, 1:].reshape(-1, *CIFAR_SHAPE).transpose(0, 2, 3, 1))
+
+
+def read_digits(entry: Entry, split: str) -> Contents:
+    from sklearn.datasets import load_digits
+
+    order = np.argsort(hash_positions(entry.images), kind="stable")
+    rows = np.sort({"train": order[entry.test :], "test": order[: entry.test], "all": order}[split])
+    return partial(_digits_pixels, rows, entry.shape[:2]), load_digits().target[rows].astype(np.int64)
+
+
+def _digits_pixels(rows: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Resize the 8x8 images and scale their values 0..16 to 0..255."""
+    from sklearn.datasets import load_digits
+
+    small = np.rint(load_digits().images[rows] * (255 / 16)).astype(np.uint8)
+    return Prepare(size=size).batch(small[..., None])
+
+
+READERS = {"idx": read_idx, "cifar": read_cifar, "digits": read_digits}
+
+
+class BadImage(Exception):
+    """A file that cannot be decoded; the message is the reason."""
+
+
+def probe(path: Path) -> tuple[tuple[int, int], bool]:
+    """Return (height, width) and whether the image has colour; only rotated images are decoded for that."""
+    with _open(path) as picture:
+        colour, upright = _has_colour(picture), _upright(picture)
+        return (upright.height, upright.width), colour
+
+
+def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
+    """Return the first image of a file as (H, W, C); `prepare` needs a size and a colour."""
+    with _open(path) as picture:
+        if picture.format == "PNG":
+            with _open(path) as same:
+                same.verify()  # decoding alone ignores wrong checksums
+        if prepare.size:
+            # Decode a much larger JPEG at a fraction of its size, at least twice the target.
+            picture.draft(None, (2 * max(prepare.size),) * 2)
+        return prepare.picture(_flatten(_upright(picture)))
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Image.Image]:
+    """Open an image; whatever Pillow raises, then or later, becomes BadImage."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about broken metadata
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=_formats()) as picture:
+                yield picture
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BadImage(f"more than {Image.MAX_IMAGE_PIXELS} pixels") from error
+    except UnidentifiedImageError as error:
+        raise BadImage("not an image in a known format") from error
+    except Exception as error:  # Pillow's decoders fail in many ways
+        raise BadImage(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
+
+
+@cache
+def _formats() -> list[str]:
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    try:
+        rotated = int(picture.getexif().get(ORIENTATION, 1)) != 1
+    except Exception:  # broken EXIF data does not damage the pixels
+        rotated = False
+    return ImageOps.exif_transpose(picture) if rotated else picture
+
+
+def _has_colour(picture: Image.Image) -> bool:
+    if picture.mode in ("P", "PA"):
+        palette = np.array(picture.getpalette("RGB")).reshape(-1, 3)
+        return bool((palette != palette[:, :1]).any())
+    return picture.mode not in GREY_MODES
+
+
+def _flatten(picture: Image.Image) -> Image.Image:
+    """Convert to mode L or RGB: transparency over white, 16 bits to 8."""
+    if picture.mode == "F":
+        values = np.asarray(picture)
+        return Image.fromarray(as_uint8(values, pixel_scale(values, "floats")))
+    if picture.mode in SIXTEEN_BITS:
+        values = np.asarray(picture)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError(f"values from {values.min()} to {values.max()}, more than 16 bits")
+        return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    colour = _has_colour(picture)
+    if picture.has_transparency_data:
+        picture = over_white(picture)
+    return picture.convert("RGB") if colour else picture.convert("RGB").convert("L")

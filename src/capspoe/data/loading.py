@@ -1,0 +1,111 @@
+"""Open images by the name of a data set or by a path."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from capspoe.data.arrays import open_npy, open_npz
+from capspoe.data.catalogue import CATALOGUE, did_you_mean
+from capspoe.data.datasets import ArrayDataset, Dataset, Images, describe
+from capspoe.data.downloads import fetch
+from capspoe.data.folders import open_folder
+from capspoe.data.formats import READERS
+from capspoe.data.preprocess import Prepare, Size
+from capspoe.data.splits import SPLITS
+from capspoe.errors import CapspoeWarning, DataError, InputError
+
+
+def load(name_or_path: str | os.PathLike[str], split: str = "train", **options: Any) -> Images:
+    """Return all images of a split: pixels uint8 (n, H, W, C) and labels int64 (n,) or None.
+
+    The options are those of `open_dataset`, which does not need memory for all images.
+    """
+    return open_dataset(name_or_path, split, **options).images(options.get("workers", 0))
+
+
+def open_dataset(
+    name_or_path: str | os.PathLike[str],
+    split: str = "train",
+    *,
+    size: Size = None,
+    crop: Size = None,
+    colour: str | None = None,
+    offline: bool = False,
+    skip_bad: bool = False,
+    workers: int = 0,
+) -> Dataset:
+    """Open images with random access.
+
+    Parameters
+    ----------
+    name_or_path : a name in `CATALOGUE`, a folder of images, an .npy or an .npz
+    split : train, test or all
+    size : resize to this many pixels, or to (height, width)
+    crop : then cut out the centre
+    colour : grey, rgb or None to keep it
+    offline : never download
+    skip_bad : decode everything now and leave out unreadable images, with a warning; otherwise they are an error when
+        they are read
+    workers : processes that decode for `skip_bad`
+    """
+    if split not in SPLITS:
+        raise InputError(f"split is {split!r}; choose train, test or all")
+    prepare = Prepare.of(size, crop, colour)
+    if isinstance(name_or_path, str) and name_or_path in CATALOGUE:
+        fetch(name_or_path, offline)
+        entry = CATALOGUE[name_or_path]
+        open_pixels, labels = READERS[entry.format](entry, split)
+        named = ArrayDataset(open_pixels(), labels, entry.classes, prepare=prepare, reopen=open_pixels)
+        named.verified = True
+        return named
+    dataset = _open_path(name_or_path, split, prepare)
+    if not skip_bad or not dataset.decodes:
+        return dataset
+    readable = dataset.without_failures(workers)
+    if readable.skipped:
+        warnings.warn(f"skipped: {describe(readable.skipped, len(dataset))}", CapspoeWarning, stacklevel=2)
+    return readable
+
+
+def open_for(
+    config: Any,
+    image: tuple[int, int, int],
+    images: str | None = None,
+    split: str = "test",
+    offline: bool = True,
+) -> Dataset:
+    """Open images as a trained network expects them.
+
+    Parameters
+    ----------
+    config : the `Config` of the run
+    image : (height, width, channels) that the network takes
+    images : other images than those of the run, by name or path
+    split, offline : see `open_dataset`; opening somebody's run must not download by itself
+    """
+    height, width, channels = image
+    return open_dataset(
+        images or config.data,
+        split,
+        size=config.size if images is None or config.crop else (height, width),
+        crop=config.crop and (height, width),
+        colour={1: "grey", 3: "rgb"}.get(channels),
+        skip_bad=config.skip_bad,
+        offline=offline,
+    )
+
+
+def _open_path(given: str | os.PathLike[str], split: str, prepare: Prepare) -> Dataset:
+    path = Path(os.path.expanduser(given))
+    try:
+        if not os.fspath(given) or not path.exists():
+            names, hint = ", ".join(CATALOGUE), did_you_mean(str(given))
+            raise InputError(f"{str(given)!r} is neither a data set ({names}) nor a file or folder{hint}")
+        if path.is_dir():
+            return open_folder(path, split, prepare)
+        if path.suffix.lower() not in (".npy", ".npz"):
+            raise InputError(f"{path}: give a folder of images, an .npy or an .npz")
+        return (open_npy if path.suffix.lower() == ".npy" else open_npz)(path, split, prepare)
+    except OSError as error:
+        raise DataError(f"{str(path)[:200]}: cannot be read ({error.strerror or error})") from error

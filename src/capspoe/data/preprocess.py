@@ -1,0 +1,125 @@
+"""Size, crop, colour and pixel values: the same rules for image files and arrays."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from capspoe.errors import DataError, InputError
+
+Size = int | tuple[int, int] | None
+MAX_SIDE = 4096
+CHUNK = 1 << 24  # values examined at a time, so that a memory-mapped file does not fill the memory
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Convert the colour, resize to `size` (keep the aspect, cut off the excess), then crop the centre."""
+
+    size: tuple[int, int] | None = None
+    crop: tuple[int, int] | None = None
+    colour: str | None = None
+
+    @classmethod
+    def of(cls, size: Size = None, crop: Size = None, colour: str | None = None) -> "Prepare":
+        """Check a user's settings; one number means a square."""
+        if colour not in (None, "grey", "rgb"):
+            raise InputError(f"colour is {colour!r}; choose grey, rgb or None, which keeps it")
+        return cls(_pair(size, "size"), _pair(crop, "crop"), colour)
+
+    def shape(self, height: int, width: int, channels: int) -> tuple[int, int, int]:
+        """Return what images of this shape become."""
+        height, width = self.size or (height, width)
+        if self.crop and (self.crop[0] > height or self.crop[1] > width):
+            crop = f"{self.crop[0]}x{self.crop[1]}"
+            raise InputError(f"crop {crop} is larger than the images ({height}x{width}); use a larger size")
+        if self.colour and channels not in (1, 3, 4):
+            raise InputError(
+                f"images with {channels} channels cannot be made {self.colour}; only 1, 3 or 4 can"
+            )
+        keep = 3 if channels == 4 else channels
+        return *(self.crop or (height, width)), {None: keep, "grey": 1, "rgb": 3}[self.colour]
+
+    def batch(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Preprocess images (n, H, W, C); four channels are red, green, blue and alpha."""
+        channels = pixels.shape[-1]
+        resize = self.size is not None and pixels.shape[1:3] != self.size
+        recolour = channels == 4 or (self.colour is not None and self.shape(*pixels.shape[1:])[2] != channels)
+        if not resize and not recolour:
+            return np.ascontiguousarray(self._crop(pixels))
+        if channels in (1, 3, 4):
+            images = [image[..., 0] if channels == 1 else image for image in pixels]
+            return np.stack([self.picture(Image.fromarray(np.ascontiguousarray(image))) for image in images])
+        planes = [Prepare(self.size, self.crop).batch(pixels[..., k : k + 1]) for k in range(channels)]
+        return np.concatenate(planes, axis=-1)
+
+    def picture(self, picture: Image.Image) -> NDArray[np.uint8]:
+        """Preprocess a Pillow image of mode L, RGB or RGBA to (H, W, C)."""
+        if picture.mode == "RGBA":
+            picture = over_white(picture)
+        if self.colour:
+            picture = picture.convert("L" if self.colour == "grey" else "RGB")
+        if self.size and picture.size != self.size[::-1]:
+            picture = ImageOps.fit(picture, self.size[::-1], method=Image.Resampling.BICUBIC)
+        return self._crop(np.asarray(picture).reshape(1, picture.height, picture.width, -1))[0]
+
+    def _crop(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        height, width = self.crop or pixels.shape[1:3]
+        top, left = (pixels.shape[1] - height) // 2, (pixels.shape[2] - width) // 2
+        return pixels[:, top : top + height, left : left + width]
+
+
+def over_white(picture: Image.Image) -> Image.Image:
+    """Blend a transparent image with a white background."""
+    background = Image.new("RGBA", picture.size, "white")
+    return Image.alpha_composite(background, picture.convert("RGBA")).convert("RGB")
+
+
+def pixel_scale(values: NDArray[Any], name: str) -> int:
+    """Return the factor to the range 0..255: 255 for bool and floats in [0, 1], else 1. Nothing is clipped."""
+    kind = values.dtype.kind
+    if kind == "b":
+        return 255
+    if kind not in "uif":
+        raise DataError(f"{name}: values of type {values.dtype} are not pixels; use uint8 or floats")
+    if values.dtype == np.uint8 and (values[:: max(1, len(values) // 256)] > 1).any():
+        return 1
+    low, high = _range(values, name)
+    if low < 0 or high > 255:
+        allowed = "[0, 1] or [0, 255]" if kind == "f" else "0 to 255"
+        raise DataError(f"{name}: values from {low:g} to {high:g}; pixels must be in {allowed}")
+    if kind != "f" and high == 1:
+        raise DataError(f"{name}: integers that are only 0 and 1; save black and white images as bool")
+    return 255 if kind == "f" and high <= 1 else 1
+
+
+def as_uint8(values: NDArray[Any], scale: int) -> NDArray[np.uint8]:
+    """Convert pixel values, given their scale."""
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype.kind == "f":
+        return np.rint(values.astype(np.float32, copy=False) * np.float32(scale)).astype(np.uint8)
+    return values.astype(np.uint8) * np.uint8(scale)
+
+
+def _range(values: NDArray[Any], name: str) -> tuple[float, float]:
+    rows = max(1, CHUNK * len(values) // values.size)
+    low, high = np.inf, -np.inf
+    for start in range(0, len(values), rows):
+        chunk = values[start : start + rows]
+        if values.dtype.kind == "f" and not np.isfinite(chunk).all():
+            raise DataError(f"{name}: some values are not finite (NaN or infinity)")
+        low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
+    return low, high
+
+
+def _pair(value: Size, name: str) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    sides = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    whole = all(isinstance(side, (int, np.integer)) and not isinstance(side, bool) for side in sides)
+    if len(sides) != 2 or not whole or not all(1 <= side <= MAX_SIDE for side in sides):
+        raise InputError(f"{name} is {value!r}; give 1 to {MAX_SIDE} pixels: one number, or height and width")
+    return int(sides[0]), int(sides[1])

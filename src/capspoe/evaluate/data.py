@@ -1,0 +1,116 @@
+"""What models are evaluated on: images, codes, and the feature net in which images are compared."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from capspoe.core.network import Encoded, Network
+from capspoe.data import Dataset, evenly_spaced, open_for, workers_for
+from capspoe.errors import DataError
+from capspoe.evaluate.clustering import clustering_scores
+from capspoe.evaluate.features import FeatureNet, Labelled, feature_net
+from capspoe.evaluate.generation import NEIGHBOURS, generation_scores
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.loops import code_batch
+
+CHUNK = 512
+MAX_IMAGES = 60_000  # of each split, evenly spaced, to bound time and memory
+MIN_TRAIN, MIN_TEST = 20, 10  # images; MIN_TEST is twice the neighbours of precision and recall
+MAX_CLASSES = 10_000  # every class up to the largest label takes memory
+
+
+class Split(NamedTuple):
+    """Images, labels (all 0 without labels) and codes."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    codes: np.ndarray
+
+    def spread(self, count: int) -> "Split":
+        """At most `count` evenly spaced images."""
+        return Split(*(part[evenly_spaced(len(self.pixels), count)] for part in self))
+
+
+class Output(NamedTuple):
+    """What a model produces to be scored; None for what it cannot."""
+
+    images: np.ndarray  # (n, H, W, C) samples
+    winner: np.ndarray | None = None  # the capsule, cluster or component of each test image
+    features: Callable[[Split], np.ndarray] | None = None  # (n, d), for the linear probe
+
+
+class EvaluationData:
+    """The images of a run and their codes. Test images are also the reference set that samples are compared with."""
+
+    def __init__(self, network: Network, samples: int = 2000, seed: int = 0) -> None:
+        self.network, self.samples, self.seed = network, samples, seed
+        c, J = network.config, network.top.upper[0]
+        self.all_train, self.test_set = (open_for(c, network.image, split=name) for name in ("train", "test"))
+        self.train_set = self.all_train if c.limit is None else self.all_train.first(c.limit)
+        for found, name, least in (
+            (self.train_set, "training", max(MIN_TRAIN, J)),
+            (self.test_set, "test", MIN_TEST),
+        ):
+            if len(found) < least:
+                raise DataError(
+                    f"{len(found)} {name} images are too few for {J} capsules; give {least} or more"
+                )
+        sets = (self.train_set, self.test_set, self.all_train)
+        labels = [np.unique([0] if dataset.labels is None else dataset.labels) for dataset in sets]
+        self.labelled = all(len(found) > 1 for found in labels)
+        self.classes = int(max(found[-1] for found in labels)) + 1
+        if self.classes > MAX_CLASSES:
+            raise DataError(f"labels go up to {self.classes - 1}; number the classes 0, 1, 2, ...")
+
+    @cached_property
+    def train(self) -> Split:
+        return self.load(self.train_set)
+
+    @cached_property
+    def test(self) -> Split:
+        return self.load(self.test_set)
+
+    def load(self, dataset: Dataset) -> Split:
+        pixels, labels = in_memory(dataset)
+        return Split(pixels, labels, codes_in_memory(self.network, pixels))
+
+    @torch.no_grad()
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """Images of codes (n, I M), clipped to [0, 1]."""
+        x = torch.from_numpy(np.clip(codes, 0, 1).astype(np.float32)).to(self.network.device)
+        parts = x.reshape(-1, *self.network.autoencoder.capsules).split(CHUNK)
+        return np.concatenate([self.network.array(self.network.autoencoder.decode(part)) for part in parts])
+
+    @cached_property
+    def net(self) -> FeatureNet:
+        """Trained on all training images of the data set, even if the run had only some."""
+        return feature_net(self.network.config.data, in_memory(self.all_train), self.test[:2])
+
+    @cached_property
+    def real(self) -> np.ndarray:
+        """Features of the test images."""
+        return self.net.see(self.test.pixels)[0]
+
+    def generation(self, images: np.ndarray, neighbours: int = NEIGHBOURS) -> dict[str, float]:
+        return generation_scores(self.real, self.net.see(images)[0], neighbours)
+
+    def clustering(self, winner: np.ndarray) -> dict[str, float | int]:
+        return clustering_scores(winner, self.test.labels, self.network.top.upper[0], self.classes)
+
+
+def in_memory(dataset: Dataset, count: int = MAX_IMAGES) -> Labelled:
+    pixels, labels = dataset.spread(count).images(workers_for(dataset))
+    return pixels, np.zeros(len(pixels), np.int64) if labels is None else labels
+
+
+@torch.no_grad()
+def encode_codes(network: Network, codes: np.ndarray) -> Encoded:
+    """P(on) (n, J) and poses (n, J, N) of codes (n, I, M)."""
+    parts = []
+    for rows in np.array_split(np.arange(len(codes)), -(-len(codes) // CHUNK)):
+        up = network.up_from_code(code_batch(codes, rows, network.device))
+        parts.append((up.on.cpu().numpy(), up.hidden.cpu().numpy()))
+    return Encoded(*map(np.concatenate, zip(*parts, strict=True)))

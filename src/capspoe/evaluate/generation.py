@@ -1,0 +1,72 @@
+"""How realistic generated images are: distances between two sets of features, (n, d) each."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from sklearn.metrics.pairwise import polynomial_kernel
+
+from capspoe.data import evenly_spaced
+
+NEIGHBOURS = 5  # docs/evaluation.md has the scores for other numbers
+
+Features = Float[np.ndarray, "n d"]
+
+
+def generation_scores(real: Features, fake: Features, neighbours: int = NEIGHBOURS) -> dict[str, float]:
+    """FID against all real images; the other scores against as many of them as there are generated ones."""
+    some = real[evenly_spaced(len(real), len(fake))]
+    return {"fid": fid(real, fake), "kid": kid(some, fake), **neighbour_scores(some, fake, neighbours)}
+
+
+def fid(real: Features, fake: Features) -> float:
+    r"""|m_p - m_q|^2 + tr(S_p + S_q - 2 (S_p S_q)^{1/2}): between Gaussians fitted to both (Heusel et al. 2017)."""
+    cov_p, cov_q = (np.atleast_2d(np.cov(x, rowvar=False)) for x in (real, fake))
+    # tr (S_p S_q)^{1/2} from the eigenvalues of the symmetric S_p^{1/2} S_q S_p^{1/2}: works for singular matrices.
+    values, vectors = np.linalg.eigh(cov_p)
+    root = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
+    trace = np.sqrt(np.clip(np.linalg.eigvalsh(root @ cov_q @ root), 0, None)).sum()
+    distance = ((real.mean(0) - fake.mean(0)) ** 2).sum() + np.trace(cov_p) + np.trace(cov_q) - 2 * trace
+    return float(max(distance, 0.0))
+
+
+def kid(real: Features, fake: Features) -> float:
+    r"""Squared maximum mean discrepancy with the kernel (x.y / d + 1)^3, unbiased (Binkowski et al. 2018).
+
+    \sum_{i \ne j} k(x_i, x_j) / (n (n - 1)) + the same for y - 2 \sum_{ij} k(x_i, y_j) / (n m). It can be negative.
+    """
+
+    def within(x: Features) -> float:
+        kernel = polynomial_kernel(x, degree=3)
+        return (kernel.sum() - np.trace(kernel)) / (len(x) * (len(x) - 1))
+
+    return float(within(real) + within(fake) - 2 * polynomial_kernel(real, fake, degree=3).mean())
+
+
+def neighbour_scores(real: Features, fake: Features, neighbours: int = NEIGHBOURS) -> dict[str, float]:
+    """Scores by balls that reach from each point to its k-th nearest neighbour among its own kind.
+
+    precision : share of generated images inside the ball of some real one (Kynkaanniemi et al. 2019)
+    recall : share of real images inside the ball of some generated one
+    density : mean number of real balls around a generated image, divided by k (Naeem et al. 2020)
+    coverage : share of real images with a generated one inside their ball
+    """
+    k = min(neighbours, len(real) - 1)
+    pairs = distances(real, fake)
+    inside_real = pairs <= radii(real, k)[:, None]
+    return {
+        "precision": float(inside_real.any(0).mean()),
+        "recall": float((pairs <= radii(fake, neighbours)).any(1).mean()),
+        "density": float(inside_real.sum(0).mean() / k),
+        "coverage": float(inside_real.any(1).mean()),
+    }
+
+
+def distances(x: Features, y: Features) -> Float[np.ndarray, "n m"]:
+    """Euclidean distances of all pairs; exactly 0 for equal points, which the faster modes of `cdist` do not give."""
+    a, b = (torch.from_numpy(v).float() for v in (x, y))
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").numpy()
+
+
+def radii(x: Features, k: int) -> Float[np.ndarray, " n"]:
+    """Distance of each point to its k-th nearest neighbour; the nearest point of all is the point itself."""
+    return np.partition(distances(x, x), min(k, len(x) - 1), axis=1)[:, min(k, len(x) - 1)]

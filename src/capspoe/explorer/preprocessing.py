@@ -1,0 +1,121 @@
+"""Drawings and photographs, made to look like the run's own images.
+
+Digits in MNIST are white on black, 20 of 28 pixels high or wide, with the centre of mass in the middle. A drawing is
+not. The size is measured on the run's images, so this works for any grey data set of objects on a dark background.
+"""
+
+import io
+from base64 import b64decode
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from capspoe.errors import InputError
+
+MAX_PIXELS = 16_000_000  # of an uploaded image
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
+THRESHOLD = 0.2  # pixels above it, on a scale of full contrast, belong to the object
+MNIST_SIZE = 20 / 28
+
+
+def object_size(images: np.ndarray) -> float | None:
+    """The longer side of an object as a fraction of the image, measured on images (n, H, W, C), uint8.
+
+    None for images in colour or without a dark background: those are only resized.
+    """
+    if images.shape[-1] != 1:
+        return None
+    grey = images[..., 0] / 255
+    edge = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1)
+    if np.median(edge) > 0.1 or (grey < 0.1).mean() < 0.25:
+        return None
+    objects = [np.nonzero(image > THRESHOLD) for image in grey]
+    sides = [max(np.ptp(rows), np.ptp(columns)) + 1 for rows, columns in objects if len(rows)]
+    return float(np.median(sides)) / max(grey.shape[1:]) if sides else None
+
+
+def from_data_url(text: str, shape: tuple[int, int, int], size: float | None, fit: bool) -> np.ndarray:
+    """An image file as the network takes it, (H, W, C) in [0, 1].
+
+    `size` is the `object_size` of the run's images; `fit` scales and centres the object accordingly.
+    """
+    height, width, colours = shape
+    picture = flatten(open_picture(text), size is not None)
+    exact = picture.size == (width, height)
+    if colours != 1:
+        picture = picture.convert("RGB")
+        if not exact:
+            picture = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
+        pixels = np.asarray(picture, np.float32) / 255
+        return pixels if colours == 3 else np.repeat(pixels.mean(-1, keepdims=True), colours, axis=-1)
+    grey = np.asarray(picture.convert("L"), np.float32) / 255
+    if size is not None:
+        light = light_on_dark(grey)  # refuses a blank image
+        original = exact and np.allclose(light, np.where(grey < 0.1, 0, grey), atol=0.05)  # of the set itself
+        if fit and not original:
+            return reframe(light, (height, width), size)[..., None]
+    if not exact:
+        small = ImageOps.fit(Image.fromarray(grey), (width, height), Image.Resampling.BILINEAR)
+        grey = np.clip(np.asarray(small, np.float32), 0, 1)
+    return grey[..., None]
+
+
+def open_picture(text: str) -> Image.Image:
+    """Decode a data URL, or bare base64, of an image file, and turn the image upright."""
+    try:
+        content = io.BytesIO(b64decode(text.rpartition(",")[2], validate=True))
+        picture: Image.Image = Image.open(content, formats=FORMATS)
+        width, height = picture.size
+        if width * height > MAX_PIXELS:
+            raise InputError(f"the image has {width}x{height} pixels; the limit is {MAX_PIXELS:,}")
+        picture.load()
+        picture = ImageOps.exif_transpose(picture)
+    except InputError:
+        raise
+    except Exception as error:  # a decoder raises whatever it likes on a damaged file
+        raise InputError(f"data is not a readable image ({', '.join(FORMATS)}) in base64") from error
+    if picture.mode.startswith("I"):  # 16 bits, which Pillow would clip at 255
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    return picture
+
+
+def flatten(picture: Image.Image, dark_background: bool) -> Image.Image:
+    """Replace transparency with a background that contrasts with the drawing."""
+    if "transparency" not in picture.info and picture.mode not in ("P", "LA", "RGBA", "PA"):
+        return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+    picture = picture.convert("RGBA")
+    pixels = np.asarray(picture, np.float32) / 255
+    alpha = pixels[..., 3]
+    brightness = (pixels[..., :3].mean(-1) * alpha).sum() / max(alpha.sum(), 1e-6)
+    background = Image.new("RGBA", picture.size, "black" if dark_background and brightness > 0.5 else "white")
+    return Image.alpha_composite(background, picture).convert("RGB")
+
+
+def light_on_dark(grey: np.ndarray) -> np.ndarray:
+    """The object in [0, 1] on a background of 0, whichever of the two was darker."""
+    background = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
+    light = np.clip(grey - background if background < 0.5 else background - grey, 0, None)
+    if light.max() < 0.1:
+        raise InputError("the image is blank: nothing stands out from its background")
+    light = light / light.max()
+    return np.where(light < 0.1, 0, light)
+
+
+def reframe(light: np.ndarray, shape: tuple[int, int], size: float) -> np.ndarray:
+    """Scale the object to its size, and put its centre of mass in the middle as far as it fits."""
+    rows, columns = np.nonzero(light > THRESHOLD)
+    cut = light[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
+    scale = size * max(shape) / max(cut.shape)
+    inner = [min(side, max(1, round(length * scale))) for side, length in zip(shape, cut.shape, strict=True)]
+    resample = Image.Resampling.BOX if scale < 1 else Image.Resampling.BILINEAR
+    small = np.asarray(Image.fromarray(cut.astype(np.float32)).resize((inner[1], inner[0]), resample))
+    small = np.clip(small / max(float(small.max()), 1e-6), 0, 1)
+    slices = []
+    for axis in (0, 1):
+        mass = small.sum(1 - axis)
+        centre = float((mass * (np.arange(inner[axis]) + 0.5)).sum() / max(mass.sum(), 1e-6))
+        start = int(np.clip(round(shape[axis] / 2 - centre), 0, shape[axis] - inner[axis]))
+        slices.append(slice(start, start + inner[axis]))
+    canvas = np.zeros(shape, np.float32)
+    canvas[tuple(slices)] = small
+    return canvas

@@ -1,0 +1,298 @@
+"""The run as the page sees it: its newest checkpoint, its test images, and the answers of the API.
+
+Poses are whitened: 0 is the mean over the capsule's images, 1 a standard deviation along a principal axis of its
+prior. Images are PNG data URLs, several as one sheet. Long work is a generator (see scheduler.py).
+"""
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from capspoe import data
+from capspoe.core.checks import check_capsule
+from capspoe.core.noise import Noise
+from capspoe.core.routing import route
+from capspoe.errors import CapspoeError, InputError, RunError
+from capspoe.explorer.live_metrics import training_status
+from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url, object_size
+from capspoe.run.checkpoint import AUTOENCODER, DONE, exported, newest, numbered, open_run
+from capspoe.run.model import CapsulePoE
+from capspoe.run.pictures import png, sample_grid, tile
+from capspoe.training.fit_prior import fit_prior
+
+Answer = dict[str, Any]
+Steps = Generator[None, None, Answer]
+Poses = Mapping[int, Sequence[float]]  # the pose of each capsule that is on
+
+STRIP = (-3, -2, -1, 0, 1, 2, 3)  # positions in a strip
+SURVEYED = 1024  # test images that decide what a capsule is called
+SURVEYED_IN_TRAINING = 256
+PIECE = 4  # images processed between two yields
+MAX_ITERATIONS = 5  # routing iterations shown, the first and the last among them
+
+
+class Session:
+    """A run folder, opened. Its public methods answer the requests listed in api.py."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config, self.image, _ = open_run(folder)
+        self.loaded: CapsulePoE | None = None
+        self.checkpoint, self.surveys = 0, 0
+        self.stage: str | None = None
+        self.dataset: data.Dataset | None = None
+        self.no_dataset = "the test images are being opened"
+        self.object_size = MNIST_SIZE if self.image[2] == 1 else None
+        self.winners = np.zeros(0, int)  # the winning capsule of each surveyed image
+        self.reload()
+
+    @property
+    def network(self) -> CapsulePoE:
+        if self.loaded is None:
+            raise RunError("the run has no checkpoint yet; the page shows it as soon as there is one")
+        return self.loaded
+
+    @property
+    def test_images(self) -> data.Dataset:
+        if self.dataset is None:
+            raise RunError(self.no_dataset)
+        return self.dataset
+
+    @property
+    def revision(self) -> str:
+        """Changes when the page may have something new to show: weights, labels, or no test images."""
+        return f"{self.checkpoint}.{self.surveys}"
+
+    # What is loaded.
+
+    def reload(self) -> bool:
+        """Load the newest checkpoint; False if it is the one already loaded."""
+        number = max((int(path.name) for path in numbered(self.folder)), default=int(exported(self.folder)))
+        if number == self.checkpoint:
+            return False
+        saved = newest(self.folder)
+        network = CapsulePoE(self.config, self.image)
+        network.load_weights(saved.weights)
+        self.loaded = network.requires_grad_(False).eval()
+        self.checkpoint, self.stage, self.winners = number, saved.state.stage, np.zeros(0, int)
+        return True
+
+    def open_images(self) -> None:
+        """Open the run's test images; this may take a while, or fail where they are gone."""
+        try:
+            dataset = data.open_for(self.config, self.image)
+            if not len(dataset):
+                raise InputError("the run's data set has no test images")
+            self.object_size = object_size(dataset.batch(np.arange(min(200, len(dataset)))))
+            self.dataset = dataset
+        except (CapspoeError, OSError) as error:
+            self.no_dataset = str(error)
+            self.surveys += 1  # tells the page that there will be none
+
+    def survey(self) -> Generator[None, None, None]:
+        """Find the winning capsule of many test images; fit a simple prior if training has not yet fitted one."""
+        network, dataset = self.network, self.test_images
+        count = min(len(dataset), SURVEYED if self.stage == DONE else SURVEYED_IN_TRAINING)
+        codes, winners = [], []
+        for index in np.array_split(np.arange(count), -(-count // PIECE)):
+            up = network.up(network.tensor(dataset.batch(index)))
+            codes.append(up.code)
+            winners.append(up.winner)
+            yield
+        if self.stage != DONE:
+            fit_prior(network, torch.cat(codes).numpy(), components=1)
+        if network is self.loaded:
+            self.winners = torch.cat(winners).numpy()
+            self.surveys += 1
+
+    def run(self) -> Answer:
+        J, N = self.loaded.top.upper if self.loaded else (None, None)
+        return {
+            "name": self.folder.resolve().name,
+            "image": self.image,
+            "capsules": J,
+            "dimensions": N,
+            "gated": self.config.gate != "none",
+            "stage": self.stage,
+            "revision": self.revision,
+            "test_images": len(self.dataset) if self.dataset else 0,
+            "no_test_images": None if self.dataset else self.no_dataset,
+        }
+
+    def training(self) -> Answer:
+        return {**training_status(self.folder, self.config, self.stage), "revision": self.revision}
+
+    # From poses to images.
+
+    def hidden(self, poses: Poses) -> Tensor:
+        """The top-layer state with these capsules on, (1, J, N)."""
+        top, prior = self.network.top, self.network.prior
+        J, N = top.upper
+        if top.gate.exclusive and len(poses) != 1:
+            raise InputError("this run was trained with the gate: exactly one capsule is on")
+        h = torch.zeros(1, J, N)
+        for j, pose in poses.items():
+            check_capsule("capsule", j, J)
+            if len(pose) != N:
+                raise InputError(f"the pose of capsule {j} has {N} dimensions, not {len(pose)}")
+            h[0, j] = top.hidden_mean(prior.from_white(torch.tensor([j]), torch.tensor([pose]).float()))[0]
+        return h
+
+    def images_of(self, h: Tensor, c: Tensor | None = None) -> np.ndarray:
+        return self.network.array(self.network.down(h, c))
+
+    def decode(self, poses: Poses) -> Answer:
+        return {"image": sheet(self.images_of(self.hidden(poses)))}
+
+    def strips(self, poses: Poses, capsule: int) -> Steps:
+        """A row for each dimension of the capsule's pose, which moves there, and the mean change of a pixel."""
+        if capsule not in poses:
+            raise InputError(f"capsule {capsule} is not on")
+        self.hidden(poses)  # refuses poses that do not fit
+        rows, pose = [], poses[capsule]
+        for n in range(len(pose)):
+            moved = [{**poses, capsule: [*pose[:n], at, *pose[n + 1 :]]} for at in STRIP]
+            rows.append(self.images_of(torch.cat([self.hidden(one) for one in moved])))
+            yield
+        effect = [float(np.abs(row[STRIP.index(2)] - row[STRIP.index(-2)]).mean()) for row in rows]
+        return {"strips": sheet(*rows), "effect": effect}
+
+    def gallery(self) -> Steps:
+        """What every capsule decodes to at its mean, its use, and the most common label of its test images."""
+        (J, N), images, names = self.network.top.upper, [], []
+        for j in range(J):
+            images.append(self.images_of(self.hidden({j: [0.0] * N}))[0])
+            yield
+        labels = [self.label(k) for k in range(len(self.winners))]
+        for j in range(J):
+            own = [label for label, winner in zip(labels, self.winners, strict=True) if winner == j]
+            label, times = Counter(own).most_common(1)[0] if own else (None, 0)
+            names.append(None if label is None else {"label": label, "share": round(times / len(own), 3)})
+        return {"sheet": sheet(images), "names": names, "use": rounded(self.network.prior.use)}
+
+    def samples(self) -> Answer:
+        """Samples of every capsule; while the autoencoder trains, test images above their reconstructions."""
+        if self.stage == AUTOENCODER:
+            images = self.pixels(np.arange(min(10, len(self.test_images))))
+            grid = np.stack([images, self.network.reconstruct(images, "autoencoder")])
+        else:
+            grid = sample_grid(self.network)
+        return {"image": data_url(tile(grid, scale=2))}
+
+    def random(self, capsule: int, seed: int) -> Answer:
+        """A pose drawn from the capsule's prior."""
+        check_capsule("capsule", capsule, self.network.top.upper[0])
+        prior, j = self.network.prior, torch.tensor([capsule])
+        z = prior.sample(j, Noise(seed, 0, torch.zeros(1, dtype=torch.int64)), self.config.prior_scale)
+        return {"capsule": capsule, "pose": rounded(prior.to_white(j, z)[0])}
+
+    # From images to poses.
+
+    def pixels(self, index: np.ndarray) -> np.ndarray:
+        """Test images as the network sees them, (n, H, W, C) in [0, 1]."""
+        return self.network.array(self.network.tensor(self.test_images.batch(index)))
+
+    def label(self, index: int) -> str | None:
+        labels, classes = self.test_images.labels, self.test_images.classes
+        if labels is None:
+            return None
+        return classes[labels[index]] if classes else str(labels[index])
+
+    def images(self, start: int, count: int, capsule: int) -> Answer:
+        """Test images; those of one capsule among the surveyed ones unless `capsule` is -1."""
+        index = np.arange(len(self.test_images)) if capsule < 0 else np.flatnonzero(self.winners == capsule)
+        index = index[start : start + count]
+        pixels = self.pixels(index) if len(index) else np.zeros((0, *self.image))
+        labelled = [{"index": k, "label": self.label(k)} for k in index.tolist()]
+        return {"images": [{**k, "image": sheet([one])} for k, one in zip(labelled, pixels, strict=True)]}
+
+    def read(self, image: Mapping[str, Any]) -> np.ndarray:
+        """The image that a request means, (H, W, C) in [0, 1]: a test image or a file."""
+        if "index" in image:
+            return self.pixels(np.array([image["index"]]))[0]
+        return from_data_url(image["data"], self.image, self.object_size, image["fit"])
+
+    def recognise(self, image: Mapping[str, Any]) -> Answer:
+        """P(on) and the pose of every capsule, and the reconstruction."""
+        pixels = self.read(image)
+        up = self.network.up(self.network.tensor(pixels))
+        white = self.network.prior.to_white(torch.arange(len(up.z[0])), up.z[0])
+        return {
+            "on": rounded(up.on[0], 6),
+            "winner": int(up.winner),
+            "poses": [rounded(pose) for pose in white],
+            "label": self.label(image["index"]) if "index" in image else None,
+            "input": sheet([pixels]),
+            "reconstruction": sheet(self.images_of(up.state, up.c)),
+        }
+
+    def routing(self, image: Mapping[str, Any]) -> Answer:
+        """After some of the iterations: the relative weights r_ij = c_ij / mean, (J, I), and P(on), (J,)."""
+        pixels = self.read(image)
+        top, x = self.network.top, self.network.up(self.network.tensor(pixels)).x
+        iterations = []
+        for k in np.unique(np.linspace(1, top.iterations, MAX_ITERATIONS).round().astype(int)).tolist():
+            c, z = route(x - top.mu, top.W, k, top.normalize, top.agreement, top.sharpness)
+            on = rounded(top.on_probability(z + top.b)[0], 6)
+            iterations.append({"number": k, "weights": [rounded(r, 3) for r in top.fan * c[0]], "on": on})
+        return {"iterations": iterations, "places": self.places(), "input": sheet([pixels])}
+
+    def places(self) -> list[list[float]]:
+        """Where to draw each lower capsule, (x, y) as fractions of the image's sides.
+
+        That is the centre of its receptive field, with those that share it in a square around it. In a stack the
+        lower capsules have no place, and fill the image evenly.
+        """
+        autoencoder, i = self.network.autoencoder, np.arange(self.network.top.lower[0])
+        stacked = len(self.network.layers) > 1
+        place, k = np.divmod(i, len(i) if stacked else autoencoder.channels // 8)
+        side = int(np.ceil(np.sqrt(k.max() + 1)))
+        xy = (np.stack([k % side, k // side], -1) + 0.5) / side
+        if stacked:
+            return xy.round(4).tolist()
+        # Two convolutions, the second with stride 2, see a field around kernel - 0.5 + 2 place.
+        columns = autoencoder.code_shape[2]
+        centre = autoencoder.kernel - 0.5 + 2 * np.stack([place % columns, place // columns], -1)
+        return ((centre + 1.6 * (xy - 0.5)) / self.image[1::-1]).round(4).tolist()
+
+    def blend(self, first: Mapping[str, Any], last: Mapping[str, Any], steps: int) -> Steps:
+        """Images between two ends, each an image or poses.
+
+        States and routing weights are interpolated linearly. Inside one capsule the pose moves on a line; between
+        two, one fades out as the other fades in. The ends are the reconstructions.
+        """
+        (h_a, c_a), (h_b, c_b) = (self.top_state(end) for end in (first, last))
+        frames: list[np.ndarray] = []
+        for t in torch.linspace(0, 1, steps).split(PIECE):
+            t = t[:, None, None]
+            frames.extend(self.images_of(torch.lerp(h_a, h_b, t), torch.lerp(c_a, c_b, t)))
+            yield
+        return {"frames": sheet(frames)}
+
+    def top_state(self, end: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """A state of the top layer (1, J, N), and the routing weights (1, J, I) to decode it with."""
+        if "poses" not in end:
+            up = self.network.up(self.network.tensor(self.read(end)))
+            return up.state, up.c
+        top, h = self.network.top, self.hidden(end["poses"])
+        c = top.reverse(h)
+        return h, torch.full((1, top.upper[0], top.lower[0]), 1 / top.fan) if c is None else c
+
+
+def data_url(picture: np.ndarray) -> str:
+    return "data:image/png;base64," + b64encode(png(picture)).decode()
+
+
+def sheet(*rows: Sequence[np.ndarray] | np.ndarray) -> str:
+    """Rows of images (H, W, C) as one picture without gaps."""
+    return data_url(tile(np.array(rows), gap=0))
+
+
+def rounded(values: Tensor, digits: int = 4) -> list[float]:
+    return [round(value, digits) for value in values.tolist()]

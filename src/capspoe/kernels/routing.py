@@ -1,0 +1,362 @@
+"""Routing by agreement without storing the predictions of more than four images.
+
+A vector holds LANES lower capsules i side by side, so that every sum over m or n is arithmetic between whole vectors.
+I is cut into V vectors and N padded to a multiple of 4, with zeros. Names that end in `_` are flat arrays:
+
+    x_ [v][m][image][lane], a group of four images     w_ [v][pair of neurons][m][neuron][lane], one upper capsule
+    u_ [image][v][n][lane]                             logits_, c_ [v][lane]
+
+The softmax over the lower capsules concerns one upper capsule, that over the upper capsules all of them. The loops
+are the same for both: they run over S upper capsules that share a softmax, S = 1 or S = J.
+"""
+
+import math
+
+import numpy as np
+
+from capspoe.kernels.threads import compiled
+from capspoe.kernels.vector import (
+    LANES,
+    LOG2_E,
+    exp2,
+    inverse_root,
+    larger,
+    largest,
+    load,
+    splat,
+    store,
+    total,
+)
+
+GROUP = 4  # images that share one pass over the weights
+CHUNK = 16  # vectors whose predictions (16 KB for capsules of 16) stay in the L1 cache through an iteration
+BOUNDED = 60.0  # logits below this need no maximum subtracted
+SAFE = 1e30  # squared lengths from 1 / SAFE to SAFE are exact enough
+TINY = np.float32(np.finfo(np.float32).tiny)
+ZERO, ONE = np.float32(0), np.float32(1)
+FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
+
+
+@compiled
+def aligned(size):
+    """Floats that start at a cache line, so that no vector straddles two."""
+    room = np.empty(size + 16, np.float32)
+    skip = (64 - room.ctypes.data % 64) % 64 // 4
+    return room[skip : skip + size]
+
+
+@compiled
+def centre(lo, hi, x_BIM, mu_IM, out_BMI, finite_B):
+    """Images lo to hi less the mean code, turned so that loops run along i; and whether all is finite."""
+    for b in range(lo, hi):
+        check = ZERO
+        for i in range(x_BIM.shape[1]):
+            for m in range(x_BIM.shape[2]):
+                value = x_BIM[b, i, m] - mu_IM[i, m]
+                out_BMI[b, m, i] = value
+                check += value * ZERO  # stays 0 unless something is not finite
+        finite_B[b] = check == 0
+
+
+@compiled
+def pack(lo, hi, rows_PRMI, N, Q, out_):
+    """out_[r] = N rows as [v][group of Q rows][m][row][lane]; what is missing is 0.
+
+    These are the neurons R of capsule r in pairs, or, if R = 1, images 4 r to 4 r + 3.
+    """
+    P, R, M, I = rows_PRMI.shape
+    s0, s1, s2, s3 = rows_PRMI.strides
+    for r in range(lo, hi):
+        at = 0
+        for v in range((I + LANES - 1) // LANES):
+            for first in range(0, N, Q):
+                for m in range(M):
+                    for n in range(first, first + Q):
+                        p, q = (r * N + n, 0) if Q == GROUP else (r, n)
+                        count = min(LANES, I - v * LANES) if p < P and q < R else 0
+                        if s3 == 4 and count == LANES:
+                            whole = load(rows_PRMI, (p * s0 + q * s1 + m * s2) // 4 + v * LANES)
+                            store(out_, r * out_.shape[1] + at, whole)
+                        else:
+                            for lane in range(count):
+                                out_[r, at + lane] = rows_PRMI[p, q, m, v * LANES + lane]
+                            for lane in range(count, LANES):
+                                out_[r, at + lane] = 0.0
+                        at += LANES
+
+
+@compiled
+def four(a_, at, apart):
+    return load(a_, at), load(a_, at + apart), load(a_, at + 2 * apart), load(a_, at + 3 * apart)
+
+
+@compiled
+def times_w(w_, x_, v, n, M, N):
+    """sum_m w x of four images and the neurons n, n + 1: eight sums in registers, where a weight serves four
+    images."""
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(ZERO)
+    w, x = (v * N + n) * M * LANES, v * M * GROUP * LANES
+    for _ in range(M):
+        w0, w1 = load(w_, w), load(w_, w + LANES)
+        x0, x1, x2, x3 = four(x_, x, LANES)
+        a0, a1, a2, a3 = a0 + w0 * x0, a1 + w0 * x1, a2 + w0 * x2, a3 + w0 * x3
+        b0, b1, b2, b3 = b0 + w1 * x0, b1 + w1 * x1, b2 + w1 * x2, b3 + w1 * x3
+        w, x = w + 2 * LANES, x + GROUP * LANES
+    return a0, a1, a2, a3, b0, b1, b2, b3
+
+
+@compiled
+def predict(w_, x_, M, N, V, u_, stride, sums_, squares_):
+    """u_ij = W_ij x_i of four images for one j; on the way sum_i u_ij and |u_ij|^2, which cost a pass otherwise."""
+    sums_[:] = 0.0
+    for v in range(V):
+        q0 = q1 = q2 = q3 = splat(ZERO)
+        for n in range(0, N, 2):
+            a0, a1, a2, a3, b0, b1, b2, b3 = times_w(w_, x_, v, n, M, N)
+            q0 = keep(u_, 0 * stride, sums_, 0, v, n, N, a0, b0, q0)
+            q1 = keep(u_, 1 * stride, sums_, 1, v, n, N, a1, b1, q1)
+            q2 = keep(u_, 2 * stride, sums_, 2, v, n, N, a2, b2, q2)
+            q3 = keep(u_, 3 * stride, sums_, 3, v, n, N, a3, b3, q3)
+        store(squares_, v * LANES, q0)
+        store(squares_, (V + v) * LANES, q1)
+        store(squares_, (2 * V + v) * LANES, q2)
+        store(squares_, (3 * V + v) * LANES, q3)
+
+
+@compiled
+def keep(u_, u0, sums_, k, v, n, N, a, b, square):
+    """Store the predictions a, b of neurons n, n + 1 of image k, add them to its sums, and their squares."""
+    at, s = u0 + (v * N + n) * LANES, (k * N + n) * LANES
+    store(u_, at, a)
+    store(u_, at + LANES, b)
+    store(sums_, s, load(sums_, s) + a)
+    store(sums_, s + LANES, load(sums_, s + LANES) + b)
+    return square + a * a + b * b
+
+
+@compiled
+def inverse_lengths(u_, u0, squares_, I, N, inverse_):
+    """1 / |u_ij|, and 0 where u_ij is 0, also where the squares leave the range of float32."""
+    squares_[I:] = 1.0
+    extreme = splat(ZERO)
+    for at in range(0, len(squares_), LANES):
+        square = load(squares_, at)
+        extreme = larger(extreme, larger(square, splat(ONE) / square))
+        store(inverse_, at, inverse_root(square))
+    if largest(extreme) <= SAFE:
+        return
+    for at in range(0, len(squares_), LANES):
+        most = square = splat(ZERO)
+        for n in range(N):
+            u = load(u_, u0 + at * N + n * LANES)
+            most = larger(most, larger(u, splat(ZERO) - u))
+        inverse = splat(ONE) / larger(most, splat(TINY))
+        for n in range(N):
+            u = load(u_, u0 + at * N + n * LANES) * inverse
+            square = (
+                square + u * u
+            )  # at least 1; less for subnormal numbers, which `unit` shortens as well; or 0
+        root = inverse_root(larger(square, splat(np.float32(0.25))))
+        store(inverse_, at, inverse * (square * root * root * root))
+
+
+@compiled
+def agree(u_S, u0, direction_SN, inverse_S, first, end, old_S, new_S):
+    """new = old + inverse sum_n u direction, for vectors first to end of lower capsules."""
+    S, N = direction_SN.shape
+    for s in range(S):
+        for v in range(first, end):
+            a = b = c = d = splat(ZERO)
+            n, at = 0, s * u_S.shape[1] + u0 + v * N * LANES
+            while n < N:
+                a = a + load(u_S, at) * splat(direction_SN[s, n])
+                b = b + load(u_S, at + LANES) * splat(direction_SN[s, n + 1])
+                c = c + load(u_S, at + 2 * LANES) * splat(direction_SN[s, n + 2])
+                d = d + load(u_S, at + 3 * LANES) * splat(direction_SN[s, n + 3])
+                n, at = n + 4, at + 4 * LANES
+            at = s * new_S.shape[1] + v * LANES
+            store(new_S, at, load(old_S, at) + ((a + b) + (c + d)) * load(inverse_S, at))
+
+
+@compiled
+def combine(u_S, u0, weight_S, N, first, end, sums_S):
+    """sums += sum over vectors first to end of weight u; the sums of four neurons stay in registers."""
+    for s in range(len(u_S)):
+        for n in range(0, N, 4):
+            to = (s * N + n) * LANES
+            a, b, c, d = four(sums_S, to, LANES)
+            for v in range(first, end):
+                e, at = (
+                    load(weight_S, s * weight_S.shape[1] + v * LANES),
+                    s * u_S.shape[1] + u0 + (v * N + n) * LANES,
+                )
+                a, b = a + e * load(u_S, at), b + e * load(u_S, at + LANES)
+                c, d = c + e * load(u_S, at + 2 * LANES), d + e * load(u_S, at + 3 * LANES)
+            store(sums_S, to, a)
+            store(sums_S, to + LANES, b)
+            store(sums_S, to + 2 * LANES, c)
+            store(sums_S, to + 3 * LANES, d)
+
+
+@compiled
+def collect(sums_, s0, factor, z_N):
+    """z = factor times the sums, each over its lanes."""
+    for n in range(len(z_N)):
+        z_N[n] = np.float32(factor) * total(load(sums_, s0 + n * LANES))
+
+
+@compiled
+def direction(z_N, cosine, factor, out_N):
+    """factor times the unit vector of z, or times squash(z)."""
+    square = 0.0
+    for n in range(len(z_N)):
+        square += np.float64(z_N[n]) ** 2
+    root = math.sqrt(square)
+    size = 0.0
+    if square > 0:
+        size = factor / root if cosine else factor * root / (1 + square)
+    for n in range(len(z_N)):
+        out_N[n] = np.float32(z_N[n] * size)
+
+
+@compiled
+def softmax_lower(logits_, first, end, whole, c_, amount_, mean_):
+    """c = 2^(logit - shift), still to be divided by its sum, which is collected in amount_[0]; and in mean_[0]
+    the sum
+    of c (logit - shift). The shift is the largest logit where the `whole` is at hand, else 0: logits are bounded."""
+    shift = ZERO
+    if whole:
+        most = load(logits_, 0)
+        for v in range(1, end):
+            most = larger(most, load(logits_, v * LANES))
+        shift = largest(most)
+    amount = mean = splat(ZERO)
+    for v in range(first, end):
+        logit = load(logits_, v * LANES) - splat(shift)
+        e = exp2(logit)
+        store(c_, v * LANES, e)
+        amount, mean = amount + e, mean + e * logit
+    amount_[0] += total(amount)
+    mean_[0] += total(mean)
+
+
+@compiled
+def softmax_upper(logits_S, first, end, c_S, amount_, mean_):
+    """c = softmax over the upper capsules, for vectors first to end; and as above, for each lower capsule."""
+    row = len(amount_)
+    for v in range(first * LANES, end * LANES, LANES):
+        shift, amount, mean = splat(FAR_BELOW), splat(ZERO), splat(ZERO)
+        for at in range(v, logits_S.size, row):
+            shift = larger(shift, load(logits_S, at))
+        for at in range(v, logits_S.size, row):
+            logit = load(logits_S, at) - shift
+            e = exp2(logit)
+            store(c_S, at, e)
+            amount, mean = amount + e, mean + e * logit
+        store(amount_, v, amount)
+        store(mean_, v, mean)
+        amount = splat(ONE) / amount
+        for at in range(v, logits_S.size, row):
+            store(c_S, at, load(c_S, at) * amount)
+
+
+@compiled
+def scratch(S, T, N, I):
+    """Room for S upper capsules and a group of images: u, floats from one image's to the next, sums, squares. For one
+    image: inverse lengths, logits, c, z of each iteration, sums of one, directions, amount and mean of the
+    softmax."""
+    row = (I + LANES - 1) // LANES * LANES
+    stride = (
+        row * N + 1023
+    ) // 1024 * 1024 + 272  # not near a multiple of 4 KB, which the L1 cache maps to one place
+    inverse_S, logits_TS = np.ones((S, row), np.float32), np.zeros((T, S, row), np.float32)
+    logits_TS[0, :, I:] = FAR_BELOW
+    return (
+        aligned(S * GROUP * stride).reshape(S, -1), stride, aligned(S * GROUP * N * LANES).reshape(S, -1),
+        aligned(S * GROUP * row).reshape(S, -1), inverse_S, logits_TS, aligned(T * S * row).reshape(T, S, row),
+        np.empty((T, S, N), np.float32), aligned(S * N * LANES).reshape(S, -1), np.empty((S, N), np.float32),
+        aligned(row), aligned(row),
+    )  # fmt: skip
+
+
+@compiled
+def iterate(k, I, options, room):
+    """All iterations of image k: logits (for powers of 2), c and z of each; c of the first is 1 / fan everywhere.
+
+    An iteration is one pass over the predictions: agreement, softmax and weighted sum of a chunk while it is
+    in the L1
+    cache. Only the softmax over the lower capsules of unbounded logits needs all of them at once.
+    """
+    T, lower, cosine, sharpness, scale = options
+    u_S, stride, sums_S, squares_S, inverse_S, logits_TS, c_TS, z_TSN, one_S, direction_SN, amount_, mean_ = (
+        room
+    )
+    S, N = direction_SN.shape
+    row = len(amount_)
+    V, u0 = row // LANES, k * stride
+    whole = lower and not (cosine and abs(sharpness) * (T - 1) < BOUNDED)
+    step = V if whole else CHUNK
+    for s in range(S):
+        collect(sums_S[s], k * N * LANES, scale / (I if lower else S), z_TSN[0, s])
+        if cosine:
+            inverse_lengths(u_S[s], u0, squares_S[s, k * row : (k + 1) * row], I, N, inverse_S[s])
+    for t in range(1, T):
+        one_S[:] = 0.0
+        amount_[0] = mean_[0] = 0.0
+        for s in range(S):
+            direction(z_TSN[t - 1, s], cosine, sharpness * LOG2_E * (1 if cosine else scale), direction_SN[s])
+        for first in range(0, V, step):
+            end = min(V, first + step)
+            agree(u_S, u0, direction_SN, inverse_S, first, end, logits_TS[t - 1], logits_TS[t])
+            if lower:
+                softmax_lower(logits_TS[t], first, end, whole, c_TS[t], amount_, mean_)
+            else:
+                softmax_upper(logits_TS[t], first, end, c_TS[t], amount_, mean_)
+            combine(u_S, u0, c_TS[t], N, first, end, one_S)
+        share = 1 / np.float64(amount_[0]) if lower else 1.0
+        for s in range(S):
+            collect(one_S[s], 0, scale * share, z_TSN[t, s])
+        for at in range(t * S * row, t * S * row + row if lower else 0, LANES):
+            store(c_TS, at, load(c_TS, at) * splat(np.float32(share)))
+
+
+@compiled
+def predict_task(task, x_, w_, M, lower, room):
+    """The predictions of a task: a group of images, and one upper capsule if the softmax is over the lower ones, else
+    all. Returns the (first) upper capsule and the group."""
+    u_S, stride, sums_S, squares_S = room[:4]
+    j, g = (task // len(x_), task % len(x_)) if lower else (0, task)
+    for s in range(len(u_S)):
+        predict(
+            w_[j + s],
+            x_[g],
+            M,
+            room[9].shape[1],
+            len(room[10]) // LANES,
+            u_S[s],
+            stride,
+            sums_S[s],
+            squares_S[s],
+        )
+    return j, g
+
+
+@compiled
+def route(lo, hi, x_, w_, M, options, c_BJI, z_BJN, entropy_BR):
+    """Tasks lo to hi: c, z, and the entropy of c over the axis of its softmax."""
+    T, lower = options[:2]
+    (batch, J, I), N = c_BJI.shape, z_BJN.shape[2]
+    room = scratch(1 if lower else J, T, (N + 3) // 4 * 4, I)
+    c_TS, z_TSN, amount_, mean_ = room[6], room[7], room[10], room[11]
+    for task in range(lo, hi):
+        j, g = predict_task(task, x_, w_, M, lower, room)
+        for k in range(min(GROUP, batch - g * GROUP)):
+            b = g * GROUP + k
+            iterate(k, I, options, room)
+            for s in range(z_TSN.shape[1]):
+                from_I, to_I = c_TS[T - 1, s], c_BJI[b, j + s]
+                for i in range(I):
+                    to_I[i] = from_I[i]
+                z_BJN[b, j + s] = z_TSN[T - 1, s, :N]
+            for i in range(1 if lower else I):
+                entropy_BR[b, j + i] = math.log(amount_[i]) - mean_[i] / amount_[i] / LOG2_E

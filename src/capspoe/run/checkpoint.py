@@ -1,0 +1,296 @@
+"""Settings and checkpoints of a run folder: atomic, checked by SHA-256, never pickled.
+
+    RUN/config.json         the settings, the image shape, the format
+    RUN/checkpoints/N/      model.safetensors, optimizer.safetensors, state.json with their SHA-256
+
+A checkpoint is written under a temporary name and renamed, so a kill at any moment leaves the old newest one or the
+new one. Each checkpoint also keeps the settings, so a lost config.json is not a lost run. A folder that `capspoe
+export` wrote has config.json and model.safetensors alone, and reads like a finished run.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from capspoe import __version__
+from capspoe.config import FIELDS, Config, from_dict
+from capspoe.errors import RunError
+from capspoe.run.atomic import disk_errors, replacing, sync_folder, write_atomic, write_synced
+
+FORMAT = 2  # incremented when another version of capspoe could misread the folder
+KEPT = 2  # checkpoints to keep, so that one damaged file does not lose the run
+EXPORTED = "model.safetensors"
+
+
+class Stage(str):
+    """A stage of training: autoencoder, capsules-0, capsules-1, ..., prior, done."""
+
+    @classmethod
+    def capsules(cls, depth: int) -> "Stage":
+        return cls(f"capsules-{depth}")
+
+    @property
+    def depth(self) -> int | None:
+        """The capsule layer that is being trained, if it is one."""
+        return int(self.removeprefix("capsules-")) if self.startswith("capsules-") else None
+
+
+AUTOENCODER, PRIOR, DONE = Stage("autoencoder"), Stage("prior"), Stage("done")
+
+
+class Run(NamedTuple):
+    """The settings of a run."""
+
+    config: Config
+    image: tuple[int, int, int]
+    problem: str | None = None  # of config.json, when the settings come from a checkpoint
+
+
+@dataclass(frozen=True)
+class State:
+    """Where training stands: steps done of a stage, and what the log needs to resume."""
+
+    stage: Stage = AUTOENCODER
+    step: int = 0
+    seconds: float = 0.0
+    metrics_bytes: int = 0  # length of metrics.jsonl
+    window: dict[str, Any] = field(default_factory=dict)  # sums since its last line
+    metrics_sha256: str = ""
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of the run's other files
+
+
+class Saved(NamedTuple):
+    """A checkpoint."""
+
+    path: Path
+    state: State
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    problems: tuple[str, ...] = ()  # of newer checkpoints, which are damaged
+
+
+def damaged(what: str) -> RunError:
+    return RunError(f"the run is damaged: {what}")
+
+
+# JSON files that contain their own checksum.
+
+
+def json_bytes(content: Any) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def signed(content: dict[str, Any]) -> dict[str, Any]:
+    return {**content, "sha256": _checksum(content)}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The content of a signed JSON file; ValueError if it is damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise ValueError("is not valid JSON") from None
+    if not isinstance(content, dict) or content.pop("sha256", None) != _checksum(content):
+        raise ValueError("does not match its checksum")
+    return content
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+# Settings.
+
+
+def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
+    """Start a run folder."""
+    with disk_errors(folder):
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "config.json", json_bytes(settings(config, image)))
+
+
+def settings(config: Config, image: tuple[int, int, int], **more: str) -> dict[str, Any]:
+    """The content of config.json with its checksum."""
+    content = {"format": FORMAT, "capspoe": __version__, "image": list(image), **more}
+    return signed(content | dataclasses.asdict(config))
+
+
+def exists(folder: Path) -> bool:
+    """Whether the folder holds a run, even a damaged one."""
+    return (folder / "config.json").exists() or bool(numbered(folder))
+
+
+def exported(folder: Path) -> bool:
+    """Whether `capspoe export` wrote the folder."""
+    return (folder / EXPORTED).exists() and not numbered(folder)
+
+
+def open_run(folder: Path) -> Run:
+    """The settings of a run folder; those of its newest checkpoint if config.json is lost or damaged."""
+    stored, problem = _stored_settings(folder)
+    return _parse_settings(stored, folder / "config.json")._replace(problem=problem)
+
+
+def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
+    """The content of config.json, or what the newest checkpoint knows of it and why that is needed."""
+    path = folder / "config.json"
+    try:
+        return read_json(path), None
+    except OSError as error:
+        problem = damaged(f"{path} cannot be read: {error.strerror}")
+    except ValueError as error:
+        problem = damaged(f"{path} {error}")
+    for checkpoint in reversed(numbered(folder)):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return dict(read_json(checkpoint / "state.json")["settings"]), str(problem)
+    if not exists(folder):
+        raise RunError(f"{folder} is not a run folder: it has no config.json; train one first")
+    raise problem
+
+
+def _parse_settings(stored: dict[str, Any], path: Path) -> Run:
+    version, image = stored.get("format"), stored.get("image")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise damaged(f"{path} has no format")
+    if version != FORMAT:
+        advice = "upgrade capspoe" if version > FORMAT else "train it again, or use the version that made it"
+        raise RunError(
+            f"{path.parent} has format {version}, but this capspoe reads format {FORMAT}; {advice}"
+        )
+    sides = image if isinstance(image, list) else []
+    if len(sides) != 3 or not all(isinstance(side, int) and 1 <= side <= 10**5 for side in sides):
+        raise damaged(f"{path} has no image shape")
+    if unknown := set(stored) - {"format", "capspoe", "image", "weights_sha256", *FIELDS}:
+        raise damaged(f"{path} has unknown entries ({', '.join(sorted(unknown))[:60]})")
+    config = from_dict({name: stored[name] for name in FIELDS if name in stored}, str(path))
+    return Run(config, (sides[0], sides[1], sides[2]))
+
+
+# Checkpoints.
+
+
+def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> Path:
+    """Add a checkpoint and drop all but the newest few."""
+    number = max((int(path.name) for path in numbered(folder)), default=0) + 1
+    final = folder / "checkpoints" / f"{number:08d}"
+    content = {**dataclasses.asdict(state), "settings": _stored_settings(folder)[0]}
+    with disk_errors(folder), replacing(final) as temporary:
+        shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
+        temporary.mkdir(parents=True)
+        for name, tensors in (("model", weights), ("optimizer", optimizer)):
+            data = tensor_bytes(tensors)
+            write_synced(temporary / f"{name}.safetensors", data)
+            content[f"{name}_sha256"] = hashlib.sha256(data).hexdigest()
+        write_synced(temporary / "state.json", json_bytes(signed(content)))
+        sync_folder(temporary)
+    for old in numbered(folder)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    return safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata)
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The checkpoints, oldest first."""
+    found = [p for p in (folder / "checkpoints").glob("*") if re.fullmatch("[0-9]+", p.name)]
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def newest(folder: Path) -> Saved:
+    """The newest intact checkpoint, or the weights of an exported folder."""
+    if exported(folder):
+        expected = _stored_settings(folder)[0].get("weights_sha256")
+        return Saved(folder, State(DONE), _read_tensors(folder / EXPORTED, expected), {})
+    problems: list[str] = []
+    for path in reversed(numbered(folder)):
+        try:
+            return read(path)._replace(problems=tuple(problems))
+        except RunError as error:
+            problems.append(str(error))
+    if problems:
+        raise damaged(
+            f"no checkpoint is intact ({'; '.join(problems)}); the weights are lost: "
+            f"remove {folder} and train again"
+        )
+    raise RunError(f"{folder} has no checkpoint yet; train it, or wait for the first one")
+
+
+def read(path: Path) -> Saved:
+    """One checkpoint, its checksums verified."""
+    try:
+        content = read_json(path / "state.json")
+        hashes = {name: content.pop(f"{name}_sha256") for name in ("model", "optimizer")}
+        del content["settings"]
+        state = _parse_state(State(**content))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path / 'state.json'} is missing or damaged") from error
+    model, optimizer = (_read_tensors(path / f"{k}.safetensors", value) for k, value in hashes.items())
+    return Saved(path, state, model, optimizer)
+
+
+def _read_tensors(path: Path, expected: Any) -> dict[str, Tensor]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+    if data.startswith(b"version https://git-lfs"):
+        raise RunError(f"{path} is a Git LFS pointer, not the weights; fetch them with `git lfs pull`")
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise RunError(f"{path} is damaged: its checksum differs")
+    try:
+        return safetensors.torch.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise RunError(f"{path} is not a safetensors file") from error
+
+
+def _parse_state(state: State) -> State:
+    """Refuse a state that does not make sense: a checksum guards against damage, not against bad content."""
+    window = state.window or {"steps": 0, "images": 0, "sums": {}}
+    counts = (state.step, state.metrics_bytes, window["steps"], window["images"])
+    sums = [n for value in window["sums"].values() for n in (value if isinstance(value, list) else [value])]
+    valid = (
+        re.fullmatch(r"autoencoder|capsules-[0-9]{1,4}|prior|done", state.stage)
+        and all(isinstance(n, int) and 0 <= n < 2**60 for n in counts)
+        and all(isinstance(n, float) and math.isfinite(n) for n in sums)
+        and isinstance(state.seconds, (int, float))
+        and state.seconds >= 0
+        and all(Path(name).name == name for name, _ in state.files.items())
+    )
+    if not valid:
+        raise ValueError("state")
+    return dataclasses.replace(state, stage=Stage(state.stage))
+
+
+def clean(folder: Path) -> None:
+    """Remove temporary files of a killed process."""
+    with disk_errors(folder):
+        for path in folder.rglob(".*.writing"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def hashes_of(folder: Path, *names: str) -> dict[str, str]:
+    """SHA-256 of those files of the run that exist."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError), (folder / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def changed_files(folder: Path, state: State) -> list[str]:
+    """Files of the run, other than checkpoints, that differ from when the state was saved."""
+    now = hashes_of(folder, *state.files)
+    return [name for name, expected in state.files.items() if now.get(name) != expected]

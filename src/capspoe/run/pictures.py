@@ -1,0 +1,58 @@
+"""Images as PNG files, and Figure 3 of the paper: samples of every capsule."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from capspoe.core.network import Network
+from capspoe.core.sampling import sample
+from capspoe.run.atomic import disk_errors, write_atomic
+
+
+def to_rgb_or_grey(images: np.ndarray) -> np.ndarray:
+    """Images (..., C) with 1 or 3 channels; any other number is averaged to grey."""
+    return images if images.shape[-1] in (1, 3) else images.mean(-1, keepdims=True).astype(images.dtype)
+
+
+def to_uint8(images: np.ndarray) -> np.ndarray:
+    """[0, 1] to 0 ... 255, clipped and rounded."""
+    return (np.clip(images, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def tile(images: np.ndarray, gap: int = 2, scale: int = 1) -> np.ndarray:
+    """(rows, columns, H, W, C) in [0, 1] to one picture on white, uint8 (height, width, 1 or 3)."""
+    images = to_rgb_or_grey(images)
+    rows, columns, height, width, colours = images.shape
+    canvas = np.ones((rows * (height + gap) - gap, columns * (width + gap) - gap, colours), np.float32)
+    for r in range(rows):
+        for c in range(columns):
+            y, x = r * (height + gap), c * (width + gap)
+            canvas[y : y + height, x : x + width] = images[r, c]
+    return to_uint8(canvas).repeat(scale, 0).repeat(scale, 1)
+
+
+def png(picture: np.ndarray) -> bytes:
+    """A picture (height, width, 1 or 3), uint8, as PNG."""
+    buffer = io.BytesIO()
+    image = Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture)
+    image.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def write_png(picture: np.ndarray, path: Path) -> None:
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, png(picture))
+
+
+def sample_grid(network: Network, rows: int = 4, seed: int = 0) -> np.ndarray:
+    """Figure 3 of the paper: one column for each capsule, (rows, J, H, W, C), nothing hand-picked."""
+    J = network.top.upper[0]
+    images, _ = sample(network, rows * J, capsule=list(range(J)), seed=seed)
+    return images.reshape(rows, J, *images.shape[1:])
+
+
+def write_sample_grid(network: Network, path: Path, rows: int = 4, seed: int = 0) -> None:
+    write_png(tile(sample_grid(network, rows, seed), scale=2), path)

@@ -1,0 +1,252 @@
+"""The two training loops, as generators of steps that know nothing of files.
+
+Whoever iterates over them logs, saves and draws: `train` in a run folder, the estimator and the baselines in memory.
+Every loop can start at any step and then does exactly what an uninterrupted one does.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from capspoe.config import Config
+from capspoe.core import contrastive
+from capspoe.core.layer import CapsuleLayer
+from capspoe.core.network import Network, centre_crop
+from capspoe.core.noise import Noise
+from capspoe.data import Dataset, workers_for
+from capspoe.errors import DivergedError
+from capspoe.run import distributed
+from capspoe.training.optimizers import capsule_learning_rate, set_gradients, set_learning_rate
+from capspoe.training.targets import GateTargets
+
+
+class Step(NamedTuple):
+    """A finished step."""
+
+    number: int  # steps finished so far
+    images: int  # in its batch
+    metrics: dict[str, Any]
+
+
+def planned_steps(epochs: int, count: int, config: Config) -> int:
+    """Steps of a stage: the epochs, or more where there are few images."""
+    per_epoch = -(-count // config.batch_size)
+    return per_epoch * max(epochs, -(-config.min_steps // per_epoch))
+
+
+def batches(
+    count: int, batch_size: int, seed: int, stream: int, first: int, last: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(step, indices) for steps first to last - 1; every epoch has its own permutation."""
+    per_epoch = -(-count // batch_size)
+    step = first
+    while step < last:
+        order = np.random.default_rng([seed % 2**64, stream, step // per_epoch]).permutation(count)
+        for start in range((step % per_epoch) * batch_size, count, batch_size):
+            if step == last:
+                return
+            yield step, order[start : start + batch_size]
+            step += 1
+
+
+# Stage 1: the autoencoder.
+
+
+def autoencoder_steps(
+    network: Network, dataset: Dataset, optimizer: torch.optim.Optimizer, first: int, last: int
+) -> Iterator[Step]:
+    """Train the autoencoder to reproduce images from their noisy codes; from step `first` to step `last`."""
+    c = network.config
+    for step, shard, pixels in image_batches(dataset, c.batch_size, c.seed, first, last):
+        noise = Noise(c.seed, step, torch.from_numpy(shard.images).to(network.device))
+        set_learning_rate(optimizer, c.autoencoder_learning_rate * warmup_cosine(step / last))
+        metrics = update_autoencoder(
+            network, random_crop(pixels, c.crop, noise), noise, optimizer, shard.weight
+        )
+        yield Step(step + 1, shard.batch, metrics)
+
+
+def update_autoencoder(
+    network: Network, pixels: np.ndarray, noise: Noise, optimizer: torch.optim.Optimizer, weight: float = 1.0
+) -> dict[str, Any]:
+    """One step of the autoencoder; `weight` is that of this process's shard in the batch."""
+    parameters = list(network.autoencoder.parameters())
+    loss = network.autoencoder.loss(to_tensor(pixels, network.device), noise).mean()
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    distributed.all_reduce_mean(weight, loss.detach(), *(p.grad for p in parameters if p.grad is not None))
+    norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer.step()
+    return {"loss": loss.item(), "gradient_norm": norm.item()}
+
+
+def image_batches(
+    dataset: Dataset, batch_size: int, seed: int, first: int, last: int
+) -> Iterator[tuple[int, distributed.Shard, np.ndarray]]:
+    """The steps of stage 1, each with this process's shard of the batch and its pixels, decoded ahead."""
+    per_epoch = -(-len(dataset) // batch_size)
+    for begin in range(first - first % per_epoch, last, per_epoch):
+        end = min(begin + per_epoch, last)
+        steps = batches(len(dataset), batch_size, seed, 1, max(first, begin), end)
+        shards = [(step, distributed.shard(index)) for step, index in steps]
+        order = np.concatenate([shard.images for _, shard in shards])
+        pixels = dataset.batches(len(shards[0][1].images), order, workers_for(dataset))
+        for (step, shard), decoded in zip(shards, pixels, strict=True):
+            yield step, shard, decoded
+
+
+def random_crop(pixels: np.ndarray, crop: int | None, noise: Noise | None) -> np.ndarray:
+    """At most crop x crop pixels, at a random place for each image, or from the centre without noise."""
+    if crop is None:
+        return pixels
+    if noise is None:
+        return centre_crop(pixels, crop)
+    spare = np.maximum(np.array(pixels.shape[1:3]) - crop, 0)
+    corner = (noise.uniform(10, 2).cpu().numpy() * (spare + 1)).astype(int)
+    return np.stack([p[y : y + crop, x : x + crop] for p, (y, x) in zip(pixels, corner, strict=True)])
+
+
+def to_tensor(pixels: np.ndarray, device: torch.device) -> Float[Tensor, "B C H W"]:
+    """uint8 (B, H, W, C) to float (B, C, H, W) in [0, 1], channels last in memory."""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2).float().div_(255)
+
+
+def warmup_cosine(done: float) -> float:
+    """Learning-rate schedule: a short warm-up, then half a cosine down to 0."""
+    return min(1.0, done / 0.05 + 0.05) * (0.5 + 0.5 * float(np.cos(np.pi * done)))
+
+
+# Stage 2: the capsules.
+
+
+def capsule_steps(
+    network: Network,
+    depth: int,
+    codes: np.ndarray,
+    optimizer: torch.optim.Optimizer,
+    first: int,
+    last: int,
+    targets: GateTargets | None = None,
+) -> Iterator[Step]:
+    """Train layer `depth` of a network on codes (n, I, M), from step `first` to step `last`."""
+
+    def inputs(index: np.ndarray) -> Float[Tensor, "B I M"]:
+        return network.layer_input(code_batch(codes, index, network.device), depth)
+
+    layer, config = network.stack[depth], network.config
+    return layer_steps(layer, inputs, len(codes), config, optimizer, first, last, targets, stream=2 + depth)
+
+
+def layer_steps(
+    layer: CapsuleLayer,
+    inputs: Callable[[np.ndarray], Float[Tensor, "B I M"]],
+    count: int,
+    config: Config,
+    optimizer: torch.optim.Optimizer,
+    first: int,
+    last: int,
+    targets: GateTargets | None = None,
+    stream: int = 2,
+) -> Iterator[Step]:
+    """Contrastive divergence: each step routes with W fixed, then updates W with the routing fixed (section 3).
+
+    `inputs` gives the layer's input for indices below `count`.
+    """
+    device = layer.w_JNMI.device
+    for step, index in batches(count, config.batch_size, config.seed, stream, first, last):
+        shard = distributed.shard(index)
+        noise = Noise(config.seed, step, torch.from_numpy(shard.images).to(device))
+        with torch.no_grad():
+            x = inputs(shard.images)
+        temperature = 1.0 if targets else annealed(step / last, config)
+        on, share = (targets.at(shard.images), targets.share) if targets else (None, None)
+        decay = 1 - step / last
+        metrics = update_layer(
+            layer, x, noise, config, optimizer, temperature, on, share, shard.weight, decay
+        )
+        check_diverged(layer, metrics, step + 1, shard.batch if targets is None else 0)
+        yield Step(step + 1, shard.batch, metrics)
+
+
+def update_layer(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    noise: Noise,
+    config: Config,
+    optimizer: torch.optim.Optimizer,
+    temperature: float,
+    on: Int[Tensor, " B"] | None = None,
+    share: Float[Tensor, " J"] | None = None,
+    weight: float = 1.0,
+    decay: float = 1.0,
+) -> dict[str, Any]:
+    """One step of contrastive divergence; returns its metrics.
+
+    `on` and `share` are the gate's targets and the use of each capsule to aim for; `weight` is that of this
+    process's shard in the batch; `decay` multiplies the learning rate and the balance rate.
+    """
+    set_learning_rate(optimizer, decay * capsule_learning_rate(layer, config))
+    gradient, info = contrastive.step(
+        layer, x, noise, config.cd_steps, temperature, on=on, gate_loss_weight=config.gate_loss_weight
+    )
+    mean, square = x.mean(0), x.square().mean()
+    distributed.all_reduce_mean(weight, *gradient, *info, mean, square)
+    set_gradients(layer, gradient)
+    optimizer.step()
+    if layer.gate.exclusive:
+        layer.balance(info.use, decay * config.balance_rate, share)
+    return {
+        "reconstruction": info.reconstruction.item(),
+        "baseline": (square - mean.square().mean()).item(),  # the error of always predicting the mean
+        "confidence": info.confidence.item(),
+        "routing_entropy": info.routing_entropy.item(),
+        "weight_norm": layer.w_JNMI.norm().item(),
+        "gradient_norm": gradient.w_JNMI.norm().item(),
+        "temperature": temperature,
+        "use": info.use.tolist(),
+    }
+
+
+def code_batch(codes: np.ndarray, index: np.ndarray, device: torch.device) -> Float[Tensor, "B I M"]:
+    return torch.from_numpy(codes[index]).to(device).float()
+
+
+def annealed(done: float, c: Config) -> float:
+    """Temperature that falls to 1 by equal factors over the first `anneal_fraction` of training."""
+    left = max(0.0, 1 - done / c.anneal_fraction) if c.anneal_fraction > 0 else 0.0
+    return float(c.gate_temperature**left)
+
+
+def check_diverged(layer: CapsuleLayer, metrics: dict[str, Any], step: int, images: int) -> None:
+    """Stop a run that diverged or collapsed, before it spoils a checkpoint.
+
+    Collapse shows in a batch of so many images that one capsule does not win all of them by chance.
+    """
+    scale, J = math.sqrt(layer.w_JNMI.numel()), layer.upper[0]
+    if not metrics["weight_norm"] <= 100 * scale:  # NaN as well
+        raise DivergedError(
+            f"training diverged at step {step}: the weights have grown to {metrics['weight_norm'] / scale:.0f} on "
+            "average; lower --learning-rate and run again (the last good checkpoint is kept)"
+        )
+    if layer.gate.exclusive and images * math.log(J) > 20 and max(metrics["use"]) > 0.995:
+        raise DivergedError(
+            f"training collapsed at step {step}: capsule {int(np.argmax(metrics['use']))} takes all images; raise "
+            "--balance-rate or --gate-temperature, or lower --learning-rate, and run again "
+            "(the last good checkpoint is kept)"
+        )
+
+
+@torch.no_grad()
+def mean_input(network: Network, depth: int, codes: np.ndarray) -> Float[Tensor, "I M"]:
+    """The mean input of a layer, over an even choice of the codes."""
+    index = np.linspace(0, len(codes) - 1, min(len(codes), 10_000)).astype(int)
+    total = torch.zeros(network.stack[depth].lower, dtype=torch.float64, device=network.device)
+    for start in range(0, len(index), 256):
+        chunk = code_batch(codes, index[start : start + 256], network.device)
+        total += network.layer_input(chunk, depth).double().sum(0)
+    return (total / len(index)).float()

@@ -1,0 +1,128 @@
+r"""Spectral clustering of the codes' k-nearest-neighbour graph: the gate's targets.
+
+Diffusion maps (Coifman and Lafon 2006) of the graph's random walk, rows normalised to unit length (Ng, Jordan and
+Weiss 2002), then k-means. On MNIST the 20 groups have purity .96, k-means on the same codes .73.
+"""
+
+import warnings
+from hashlib import blake2b
+
+import numpy as np
+import scipy.sparse
+import torch
+from jaxtyping import Float, Int
+from scipy.sparse.linalg import eigsh
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+DIFFUSION_STEPS = 30
+PCA_DIMENSIONS = 64  # in which neighbours are searched
+GRAPH_IMAGES = 60_000  # images in the graph; the others take the group of their nearest ones in it
+PCA_IMAGES = 10_000  # images that the PCA is fitted to
+MIN_IMAGES = 10  # per group, on average
+DENSE = 2000  # images up to which a dense eigendecomposition is used
+_CHUNK, _BLOCK = 512, 32
+
+
+def spectral_groups(
+    codes: np.ndarray, groups: int, neighbours: int = 5, seed: int = 0
+) -> Int[np.ndarray, " n"] | None:
+    """The group of each code (n, ...), or None if the codes are too few or too similar to form that many."""
+    n = len(codes)
+    some = np.linspace(0, n - 1, min(n, GRAPH_IMAGES)).astype(int)
+    node = distinct_codes(codes, some)  # copies share one, or they would fill each other's neighbour lists
+    first = some[np.unique(node, return_index=True)[1]]
+    if groups < 2 or len(first) < MIN_IMAGES * groups:
+        return None
+    points = pca_points(codes, seed)
+    inside = points[first]
+    k = min(neighbours, len(first) - 1)
+    coordinates = diffusion_map(nearest(inside, inside, k + 1)[:, 1:], 2 * groups, seed)
+    with warnings.catch_warnings():  # fewer distinct points than groups: checked below
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = KMeans(groups, n_init=5, random_state=seed % 2**32).fit_predict(coordinates).astype(np.int64)
+    if len(np.unique(found)) < groups:
+        return None
+    everywhere = np.empty(n, np.int64)
+    for start in range(0, n if len(some) < n else 0, GRAPH_IMAGES):
+        votes = found[nearest(points[start : start + GRAPH_IMAGES], inside, k)]
+        everywhere[start : start + GRAPH_IMAGES] = majority(votes)
+    everywhere[some] = found[node]  # not by vote, which could leave a group empty
+    return everywhere
+
+
+def distinct_codes(codes: np.ndarray, rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
+    """Number the different codes of the rows, in order of appearance; returns each row's number."""
+    numbers: dict[bytes, int] = {}
+    keys = (blake2b(codes[row].tobytes(), digest_size=16).digest() for row in rows)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+
+
+def pca_points(codes: np.ndarray, seed: int) -> Float[Tensor, "n D"]:
+    """The codes in their leading principal components, read in pieces."""
+    n, width = len(codes), int(np.prod(codes.shape[1:]))
+    some = np.linspace(0, n - 1, min(n, PCA_IMAGES)).astype(int)
+    size = min(PCA_DIMENSIONS, width, len(some) - 1)
+    pca = PCA(size, svd_solver="randomized", random_state=seed % 2**32)
+    with np.errstate(invalid="ignore"):  # all codes are equal: zero variance
+        pca.fit(codes[some].reshape(len(some), width).astype(np.float32))
+    points = np.empty((n, size), np.float32)
+    for start in range(0, n, PCA_IMAGES):
+        piece = codes[start : start + PCA_IMAGES]
+        points[start : start + PCA_IMAGES] = pca.transform(
+            piece.reshape(len(piece), width).astype(np.float32)
+        )
+    return torch.from_numpy(points)
+
+
+def nearest(x: Float[Tensor, "n D"], y: Float[Tensor, "m D"], k: int) -> Int[np.ndarray, "n k"]:
+    """Indices of the k rows of y nearest to each row of x, nearest first: exact, by blocks.
+
+    The k smallest entries of a row lie in the k blocks with the smallest minima, and a block minimum is far cheaper
+    than a full top-k.
+    """
+    blocks = -(-len(y) // _BLOCK)
+    padded = torch.full((blocks * _BLOCK,), float("inf"))
+    padded[: len(y)] = y.square().sum(1)
+    y = torch.cat([y, y.new_zeros(blocks * _BLOCK - len(y), y.shape[1])])
+    found = torch.empty(len(x), k, dtype=torch.int64)
+    for start in range(0, len(x), _CHUNK):
+        part = x[start : start + _CHUNK]
+        far_BLK = torch.addmm(padded, part, y.T, alpha=-2).view(len(part), blocks, _BLOCK)
+        best = far_BLK.amin(2).topk(min(k, blocks), largest=False).indices
+        candidates = far_BLK.gather(1, best[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
+        place = candidates.topk(k, largest=False).indices
+        found[start : start + _CHUNK] = best.gather(1, place // _BLOCK) * _BLOCK + place % _BLOCK
+    return found.numpy()
+
+
+def diffusion_map(neighbours: Int[np.ndarray, "n k"], size: int, seed: int) -> Float[np.ndarray, "n q"]:
+    """Diffusion-map coordinates of the graph's random walk, scaled to unit length.
+
+    With A the symmetric graph and D its degrees, the walk is D^-1 A and has the eigenvalues of
+    D^-1/2 A D^-1/2 = V L V'. The rows of V L^t have the inner products of the walk's distributions after t steps,
+    weighted by 1 / D; the leading columns carry nearly all of them.
+    """
+    n, k = neighbours.shape
+    ones = np.ones(n * k)
+    graph = scipy.sparse.csr_matrix((ones, (np.repeat(np.arange(n), k), neighbours.ravel())), (n, n))
+    graph = graph + graph.T
+    root = np.sqrt(np.asarray(graph.sum(1)).ravel())
+    scale = scipy.sparse.diags(1 / root)
+    walk = scale @ graph @ scale  # symmetric, with the eigenvalues of the walk
+    if n <= DENSE or size >= n:
+        values, vectors = np.linalg.eigh(walk.toarray())
+        values, vectors = values[-size:], vectors[:, -size:]
+    else:
+        start = np.random.default_rng(seed % 2**64).standard_normal(n)
+        values, vectors = eigsh(walk, size, which="LA", tol=1e-3, ncv=3 * size, v0=start)
+    coordinates = vectors * values**DIFFUSION_STEPS
+    return coordinates / np.maximum(np.linalg.norm(coordinates, axis=1, keepdims=True), 1e-300)
+
+
+def majority(votes: Int[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
+    """The commonest entry of each row; of equals the first, which is the nearest."""
+    count = (votes[:, :, None] == votes[:, None, :]).sum(2)
+    return votes[np.arange(len(votes)), count.argmax(1)]

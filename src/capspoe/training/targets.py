@@ -1,0 +1,48 @@
+"""The gate's targets: which capsule should be on for each training image."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from capspoe.core.network import Network
+from capspoe.run.checkpoint import damaged
+from capspoe.training.spectral import spectral_groups
+
+
+class GateTargets(NamedTuple):
+    """The target capsule of each training image, and the share of the images that each capsule has."""
+
+    capsule: Int[Tensor, " n"]
+    share: Float[Tensor, " J"]
+
+    @classmethod
+    def of(cls, groups: Int[Tensor, " n"], network: Network, count: int) -> "GateTargets":
+        """Targets from the group of each image; refuses groups that do not fit `count` images."""
+        J = network.top.upper[0]
+        if (
+            groups.shape != (count,)
+            or groups.is_floating_point()
+            or not 0 <= groups.min() <= groups.max() < J
+        ):
+            raise damaged("the gate's targets do not fit the images")
+        share = torch.bincount(groups, minlength=J).double() / count
+        return cls(groups.to(network.device), share.float().to(network.device))
+
+    def at(self, index: np.ndarray) -> Int[Tensor, " B"]:
+        return self.capsule[torch.from_numpy(index).to(self.capsule.device)].long()
+
+
+def wanted(network: Network) -> bool:
+    """Whether the gate of this network learns targets, rather than annealing."""
+    top = network.top
+    return top.gate.exclusive and network.config.gate_targets != "none" and top.upper[0] > 1
+
+
+def find_groups(network: Network, codes: np.ndarray) -> Int[Tensor, " n"] | None:
+    """Spectral groups of the codes, or None if they are too few or too similar."""
+    c = network.config
+    groups = spectral_groups(codes, network.top.upper[0], c.neighbours, c.seed)
+    return None if groups is None else torch.from_numpy(groups).to(torch.int32)

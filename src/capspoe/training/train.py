@@ -1,0 +1,328 @@
+"""A run from images to a trained network: started, resumed and finished in its folder."""
+
+import contextlib
+import dataclasses
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from capspoe import __version__, data
+from capspoe.config import FREE_TO_CHANGE, Config, check
+from capspoe.config import preset as preset_config
+from capspoe.errors import InputError, RunError
+from capspoe.run import checkpoint, distributed
+from capspoe.run.atomic import disk_errors, locked, remove_files
+from capspoe.run.checkpoint import AUTOENCODER, DONE, PRIOR, Saved, Stage, State
+from capspoe.run.log import TrainingLog
+from capspoe.run.memory import memory
+from capspoe.run.model import CapsulePoE
+from capspoe.run.pictures import write_sample_grid
+from capspoe.training import codes as codes_file
+from capspoe.training import optimizers, recovery, targets
+from capspoe.training.fit_prior import PRIOR_IMAGES, fit_prior
+from capspoe.training.loops import Step, autoencoder_steps, capsule_steps, mean_input, planned_steps
+
+IN_MEMORY = 4 << 30  # decode images into memory up to this many bytes, and a quarter of the machine's memory
+FROM_PYTHON = "images from Python"  # the value of config.data for images that were passed as an object
+
+
+class Trained(NamedTuple):
+    """A finished training."""
+
+    model: CapsulePoE
+    seconds: float
+    was_done: bool  # before this call
+
+
+def train(
+    images: str | os.PathLike[str] | data.MapStyle | None = None,
+    out: str | os.PathLike[str] | None = None,
+    preset: str = "small",
+    literal: bool = False,
+    config: Config | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+    **changes: Any,
+) -> CapsulePoE:
+    """Train as `capspoe train` does, and return the trained network.
+
+    Parameters
+    ----------
+    images : name of a data set (default: mnist), a path, or an object with len(images) and images[k], each a uint8
+        array (H, W) or (H, W, C), or a tuple that begins with one
+    out : run folder; by default runs/NAME. An unfinished run there with the same settings is resumed.
+    preset : "small" or "paper"
+    literal : exactly what the paper says
+    config : all settings at once, instead of `preset` and `literal`
+    resume : resume the run in `out` with its own settings
+    quiet : no progress
+    **changes : single settings, such as epochs=4, seed=1
+    """
+    given = None if isinstance(images, (str, os.PathLike)) else images
+    name = os.fspath(images) if isinstance(images, (str, os.PathLike)) else FROM_PYTHON
+    if config is None:
+        config = preset_config(preset, "mnist" if images is None else name, literal, changes.get("neurons"))
+    elif images is not None:
+        config = config.replace(data=name)
+    config = config.replace(**changes)
+    folder = Path(out) if out is not None else default_folder(config, preset, literal)
+    return train_run(config, folder, resume, given, quiet).model
+
+
+def train_run(
+    config: Config,
+    folder: Path,
+    resume: bool = False,
+    given: data.MapStyle | None = None,
+    quiet: bool = False,
+) -> Trained:
+    """Train into a folder; see `train`."""
+    check(config)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    with distributed.process_group(), contextlib.ExitStack() as stack:
+        with distributed.fail_together():
+            if resume or checkpoint.exists(folder):
+                config = resumed_config(folder, config, resume)
+            dataset = open_images(config, given)
+            model = CapsulePoE(config, image_shape(config, dataset))  # refuses settings that do not fit
+            if distributed.is_main():
+                with disk_errors(folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(locked(folder, wait=False))
+                except BlockingIOError:
+                    raise RunError(
+                        f"another training is writing to {folder}; wait, or choose another --out"
+                    ) from None
+        return _train_locked(folder, model, dataset, quiet)
+
+
+def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
+    parts = [Path(config.data).name or "images", preset_name, "literal" if literal else "small"]
+    return Path("runs") / "-".join(part for part in parts if part != "small")
+
+
+def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
+    """The stored settings of a run that is resumed; refuses to mix two different runs."""
+    if checkpoint.exported(folder):
+        raise RunError(f"{folder} is an exported network, which cannot be resumed; choose another --out")
+    stored = checkpoint.open_run(folder).config
+    named = stored.data == FROM_PYTHON or stored.data in data.CATALOGUE
+    if resume and not named and not Path(stored.data).expanduser().exists():
+        stored = stored.replace(data=wanted.data)  # the images moved; their fingerprint is compared later
+    stored = stored.replace(**{name: getattr(wanted, name) for name in FREE_TO_CHANGE})
+    ours, theirs = dataclasses.asdict(wanted), dataclasses.asdict(stored)
+    different = [f"{name} {theirs[name]!r} -> {ours[name]!r}" for name in ours if theirs[name] != ours[name]]
+    if different and not resume:
+        raise RunError(
+            f"{folder} holds a run with other settings ({', '.join(different)}); "
+            "choose another --out, or --resume to continue with its own"
+        )
+    return stored
+
+
+def image_shape(config: Config, dataset: data.Dataset) -> tuple[int, int, int]:
+    """(height, width, colours) of the network's input, after cropping."""
+    height, width, colours = dataset.shape
+    crop = config.crop or max(height, width)
+    if crop > max(height, width):
+        raise InputError(f"a crop of {crop} is larger than the images, which are {height}x{width}")
+    return min(crop, height), min(crop, width), colours
+
+
+def open_images(config: Config, given: data.MapStyle | None = None) -> data.Dataset:
+    """The training images, decoded into memory if they fit."""
+    c, colour = config, None if config.colour == "keep" else config.colour
+    dataset: data.Dataset
+    if isinstance(given, data.Dataset):
+        dataset = given
+    elif given is not None:
+        dataset = data.SequenceDataset(given, data.Prepare.of(c.size, None, colour))
+    elif c.data == FROM_PYTHON:
+        raise InputError("this run was trained on images from Python; pass them to capspoe.train again")
+    else:
+        dataset = data.open_dataset(c.data, "train", size=c.size, colour=colour, skip_bad=c.skip_bad)
+    if config.limit is not None:
+        dataset = dataset.first(config.limit)
+    room = min(IN_MEMORY, memory() // 4) // distributed.local_world_size()
+    return dataset.in_memory(data.workers_for(dataset)) if dataset.nbytes <= room else dataset
+
+
+def _train_locked(folder: Path, model: CapsulePoE, dataset: data.Dataset, quiet: bool) -> Trained:
+    with distributed.fail_together():
+        environment = prepare_folder(folder, model, dataset) if distributed.is_main() else {}
+    saved = distributed.broadcast_object(
+        lambda: checkpoint.newest(folder) if checkpoint.numbered(folder) else None
+    )
+    if saved:
+        model.load_weights(saved.weights)
+    state = saved.state if saved else State()
+    with distributed.fail_together():
+        if distributed.is_main():
+            recovery.recover(folder, model, saved, environment, quiet)
+    if state.stage != DONE:
+        log = TrainingLog(folder, state, model.config.checkpoint_seconds, quiet)
+        with contextlib.closing(log), log.stopping_on_signals():
+            Trainer(folder, model, dataset, log, saved).run()
+    model.stage = DONE
+    seconds = state.seconds if state.stage == DONE else log.seconds
+    return Trained(model.eval(), seconds, was_done=state.stage == DONE)
+
+
+class Trainer:
+    """The stages that an unfinished run still has to do, with checkpoints in between."""
+
+    def __init__(
+        self, folder: Path, model: CapsulePoE, dataset: data.Dataset, log: TrainingLog, saved: Saved | None
+    ) -> None:
+        self.folder, self.model, self.dataset, self.log = folder, model, dataset, log
+        self.stage, self.step = (saved.state.stage, saved.state.step) if saved else (AUTOENCODER, 0)
+        self.optimizer_state = saved.optimizer if saved else {}
+        self.extra: dict[str, Tensor] = {}  # more tensors for the checkpoints of this stage
+
+    def run(self) -> None:
+        with distributed.fail_together():
+            if self.model.config.tensorboard and distributed.is_main():
+                self.log.listeners.append(tensorboard_listener(self.folder))
+        if self.stage == AUTOENCODER:
+            self.autoencoder()
+            self.next_stage()
+        codes = codes_file.codes_in_folder(self.model, self.dataset, self.folder, self.log)
+        while self.stage != PRIOR:
+            self.capsules(codes)
+            self.next_stage()
+        self.log.info("fitting the prior of every capsule")
+        self.draw(codes)
+        del codes
+        if distributed.is_main():
+            self.log.save(DONE, 0, self.model.state_dict(), {})
+            remove_files(self.folder, *codes_file.FILES)
+
+    def next_stage(self) -> None:
+        depth = 0 if self.stage.depth is None else self.stage.depth + 1
+        self.stage, self.step = Stage.capsules(depth) if depth < len(self.model.layers) else PRIOR, 0
+        self.optimizer_state = {}
+        self.log.save(self.stage, 0, self.model.state_dict(), {})
+
+    def autoencoder(self) -> None:
+        optimizer, steps = (
+            optimizers.autoencoder_optimizer(self.model),
+            self.plan(self.model.config.autoencoder_epochs),
+        )
+        self.start(optimizer)
+        loop = autoencoder_steps(self.model, self.dataset, optimizer, self.step, steps)
+        self.follow(loop, optimizer, steps, "1 autoencoder", "loss")
+
+    def capsules(self, codes: np.ndarray) -> None:
+        model, depth = self.model, self.stage.depth
+        if depth is None or depth >= len(model.layers):
+            raise checkpoint.damaged(f"the stage {str(self.stage)!r} does not fit the settings")
+        layer = model.stack[depth]
+        if self.step == 0:
+            layer.start_from(mean_input(model, depth, codes))
+        found = self.gate_targets(codes) if layer is model.top else None
+        optimizer, steps = optimizers.capsule_optimizer(layer, model.config), self.plan(model.config.epochs)
+        self.start(optimizer)
+        self.extra = {"gate_targets": found.capsule} if found else {}
+        title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
+        preview = {-(-len(codes) // model.config.batch_size), steps // 2} if layer is model.top else {}
+
+        def loop() -> Iterator[Step]:
+            for step in capsule_steps(model, depth, codes, optimizer, self.step, steps, found):
+                if step.number in preview:
+                    self.draw(codes[:: 1 + len(codes) // (8 * PRIOR_IMAGES)], components=1)
+                yield step
+
+        self.follow(loop(), optimizer, steps, title, "reconstruction", "confidence")
+
+    def draw(self, codes: np.ndarray, components: int | None = None) -> None:
+        """Fit the prior and draw samples.png."""
+        fit_prior(self.model, codes, components)
+        if distributed.is_main():
+            write_sample_grid(self.model, self.folder / "samples.png")
+
+    def plan(self, epochs: int) -> int:
+        """The number of steps of a stage; says so if it has extra epochs."""
+        config, count = self.model.config, len(self.dataset)
+        steps = planned_steps(epochs, count, config)
+        actual = steps // -(-count // config.batch_size)
+        if actual > epochs:
+            self.log.info(f"{actual} epochs instead of {epochs}, to reach --min-steps {config.min_steps}")
+        return steps
+
+    def start(self, optimizer: torch.optim.Optimizer) -> None:
+        distributed.broadcast(*self.model.state_dict().values())
+        optimizers.restore_optimizer(optimizer, self.optimizer_state)
+
+    def follow(
+        self, loop: Iterator[Step], optimizer: torch.optim.Optimizer, steps: int, title: str, *show: str
+    ) -> None:
+        """Run a loop to its end: log every step, save when it is time."""
+        with self.log.stage(self.stage, title, steps, self.step):
+            for step in loop:
+                self.log.step(step.number, step.images, step.metrics, show)
+                if self.log.save_due():
+                    tensors = {**optimizers.optimizer_tensors(optimizer), **self.extra}
+                    self.log.save(self.stage, step.number, self.model.state_dict(), tensors)
+
+    def gate_targets(self, codes: np.ndarray) -> targets.GateTargets | None:
+        """The gate's targets, from the checkpoint or found now; None if the gate anneals."""
+        model, log = self.model, self.log
+        if not targets.wanted(model):
+            return None
+        groups = self.optimizer_state.pop("gate_targets", None)
+        if groups is None:
+            log.info("clustering the codes for the gate's targets")
+            groups = distributed.broadcast_object(lambda: targets.find_groups(model, codes))
+        if groups is None:
+            log.info("too few different images for spectral clustering: the gate anneals instead")
+            return None
+        return targets.GateTargets.of(groups, model, len(codes))
+
+
+def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> dict[str, Any]:
+    """Write the settings unless they are there, remove temporary files, and describe the environment."""
+    fingerprint = dataset.fingerprint()
+    if checkpoint.exists(folder):
+        recovery.check_same_images(folder, fingerprint)
+    else:
+        checkpoint.create(folder, model.config, model.image)
+    checkpoint.clean(folder)
+    return {
+        "capspoe": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processes": distributed.world_size(),
+        "images": len(dataset),
+        "images_sha256": fingerprint,
+        "seed": model.config.seed,
+    }
+
+
+def tensorboard_listener(folder: Path) -> Callable[[dict[str, Any]], None]:
+    """Write each line of metrics.jsonl as TensorBoard scalars too."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("--tensorboard needs its package: pip install 'capspoe[tensorboard]'") from None
+    writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(line: dict[str, Any]) -> None:
+        for name, value in line.items():
+            if isinstance(value, float):
+                writer.add_scalar(f"{line['stage']}/{name}", value, line["step"])
+        writer.flush()
+
+    return write

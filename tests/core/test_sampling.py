@@ -1,0 +1,98 @@
+"""Samples of a trained run: what they depend on, and both priors written out."""
+
+import numpy as np
+import pytest
+import torch
+
+from capspoe.core.noise import Noise
+from capspoe.core.sampling import sample, sample_chunks
+from capspoe.errors import InputError
+from capspoe.run.model import CapsulePoE
+
+
+def test_samples_depend_on_the_seed_and_their_number_alone(model):
+    whole, few = model.sample(600, seed=3), sample(model, 7, seed=3)
+    assert whole.images.shape == (600, 28, 28, 1)
+    assert whole.images.dtype == np.float32
+    assert 0 <= whole.images.min() < whole.images.max() <= 1
+    np.testing.assert_allclose(few.images, whole.images[:7], atol=1e-6)
+    assert np.array_equal(few.capsule, whole.capsule[:7])
+    assert not np.allclose(model.sample(7, seed=4).images, few.images)
+    assert [len(part.images) for part in sample_chunks(model, 600)] == [256, 256, 88]
+
+
+def test_capsules_are_chosen_by_their_use_or_by_number(model):
+    expected = Noise(1, 0, torch.arange(300)).choose(100, model.prior.use.expand(300, -1))
+    assert np.array_equal(model.sample(300, seed=1).capsule, expected)
+    assert set(model.sample(5, capsule=2).capsule) == {2}
+    cycle = model.sample(np.int64(260), capsule=np.array([3, 1, 0])).capsule
+    assert list(cycle) == [(3, 1, 0)[k % 3] for k in range(260)]
+
+
+@torch.no_grad()
+def test_the_papers_prior(model):
+    """One capsule on, its neurons sigmoid(N(0, 1)), the others 0, uniform weights, no logit scale."""
+    found = model.sample(6, capsule=1, prior="standard", seed=2)
+    h = torch.zeros(6, 4, 6)
+    h[:, 1] = torch.sigmoid(Noise(2, 0, torch.arange(6)).normal(102, 6))
+    I = model.top.lower[0]
+    expected = model.autoencoder.decode(model.top.visible_mean(h, torch.full((6, 4, I), 1 / I)))
+    np.testing.assert_allclose(found.images, model.array(expected), atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("neurons", ["gaussian", "binary"])
+def test_the_fitted_prior(model, neurons):
+    """z is drawn from the mixture of the capsule; the pose is its mean given z."""
+    if neurons == "binary":
+        model = CapsulePoE(model.config.replace(neurons="binary"), model.image).eval()
+    found = model.sample(6, capsule=1, prior="fitted", seed=2, prior_scale=0.7)
+    z = model.prior.sample(torch.ones(6, dtype=torch.int64), Noise(2, 0, torch.arange(6)), 0.7)
+    h = torch.zeros(6, 4, 6)
+    h[:, 1] = z if neurons == "gaussian" else torch.sigmoid(z)
+    np.testing.assert_allclose(found.images, model.array(model.down(h)), atol=1e-5)
+    own = model.sample(6, capsule=1, seed=2, prior_scale=model.config.prior_scale)
+    assert np.array_equal(own.images, model.sample(6, capsule=1, seed=2).images)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("prior", ["standard", "fitted"])
+def test_gibbs_steps(model, prior):
+    """h ~ P(h | x), down with the reverse weights, up with the forward ones; the same capsule stays on."""
+    found = model.sample(5, capsule=0, gibbs=2, seed=4, prior=prior)
+    rows, top = torch.arange(5), model.top
+    noise = Noise(4, 0, rows)
+    h = torch.zeros(5, 4, 6)
+    if prior == "standard":
+        h[:, 0] = torch.sigmoid(noise.normal(102, 6))
+    else:
+        h[:, 0] = model.prior.sample(torch.zeros_like(rows), noise, model.config.prior_scale)
+    for step in (1, 2):
+        drawn = torch.zeros_like(h)
+        drawn[:, 0] = top.sample_hidden(h, Noise(4, step, rows), 0)[:, 0]
+        h = torch.zeros_like(h)
+        h[:, 0] = top(top.visible_mean(drawn, None)).z[:, 0]
+    images = model.array(model.down(h, None, 1.0 if prior == "standard" else None))
+    np.testing.assert_allclose(found.images, images, atol=1e-4)
+    assert set(found.capsule) == {0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"count": 0}, "count must be"),
+        ({"count": 3, "capsule": 4}, "capsule must be below 4"),
+        ({"count": 3, "capsule": -1}, "capsule must be"),
+        ({"count": 3, "capsule": []}, "empty list"),
+        ({"count": 3, "capsule": [1.5]}, "capsule must be an integer"),
+        ({"count": 3, "capsule": True}, "capsule must be an integer"),
+        ({"count": 3, "seed": 2**70}, "seed must be an integer between"),
+        ({"count": 3, "seed": 0.5}, "seed must be"),
+        ({"count": 3, "prior": "flat"}, "prior must be one of"),
+        ({"count": 3, "gibbs": -1}, "gibbs must be"),
+        ({"count": 3, "prior_scale": -1.0}, "prior_scale must be between"),
+    ],
+)
+def test_wrong_requests_are_named(model, arguments, message):
+    with pytest.raises(InputError, match=message):
+        model.sample(**arguments)

@@ -1,0 +1,300 @@
+"""Every route answers what the network computes, and bad input gets one clear line: never a 500."""
+
+import io
+import json
+import re
+from base64 import b64decode
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from serving import J, N
+
+from capspoe import kernels
+from capspoe.data import open_for
+from capspoe.run.model import CapsulePoE
+from capspoe.run.pictures import sample_grid, tile
+
+fuzz = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def network(gated_run):
+    return CapsulePoE.load(gated_run)
+
+
+@pytest.fixture(scope="module")
+def test_pixels(network):
+    return open_for(network.config, network.image).batch(np.arange(10))
+
+
+@pytest.fixture(autouse=True)
+def _reference():
+    with kernels.use("reference"):
+        yield
+
+
+def pixels(url):
+    head, content = url.split(",", 1)
+    assert head == "data:image/png;base64"
+    return np.asarray(Image.open(io.BytesIO(b64decode(content))), np.float32) / 255
+
+
+def same(url, image):
+    expected = np.asarray(image)
+    np.testing.assert_allclose(pixels(url), expected.reshape(expected.shape[:2]), atol=0.5 / 255 + 1e-4)
+
+
+def decoded(network, poses):
+    """The reference: poses to images through the public methods of the network."""
+    hidden = np.zeros((1, J, N), np.float32)
+    for j, pose in poses.items():
+        z = network.prior.from_white(torch.tensor([j]), torch.tensor([pose]))
+        hidden[0, j] = network.top.hidden_mean(z).detach().numpy()[0]
+    return network.decode(hidden)[0]
+
+
+POSE = [0.5, -1.0, 2.0, 0.0, 0.1, -0.2]
+
+
+def test_run(api, gated_run):
+    answer = api.get("/api/run").json()
+    assert (answer["name"], answer["capsules"], answer["dimensions"]) == (gated_run.name, J, N)
+    assert (answer["image"], answer["gated"], answer["stage"]) == ([28, 28, 1], True, "done")
+    assert answer["test_images"] > 100
+    assert str(gated_run.parent) not in json.dumps(answer)
+
+
+def test_decode(api, network):
+    same(api.post("/api/decode", json={"poses": {"2": POSE}}).json()["image"], decoded(network, {2: POSE}))
+
+
+def test_recognise(api, network, test_pixels):
+    on, hidden = network.encode(test_pixels[5:6])
+    answer = api.post("/api/recognise", json={"image": {"index": 5}}).json()
+    np.testing.assert_allclose(answer["on"], on[0], atol=1e-4)
+    assert answer["winner"] == on[0].argmax()
+    same(answer["input"], test_pixels[5] / 255)
+    same(answer["reconstruction"], network.reconstruct(test_pixels[5:6])[0])
+    assert answer["label"] in map(str, range(10))
+    z = network.prior.from_white(torch.arange(J), torch.tensor(answer["poses"]))
+    np.testing.assert_allclose(network.top.hidden_mean(z).detach(), hidden[0], atol=2e-3)
+
+
+def test_a_test_image_and_its_file_are_recognised_alike(api):
+    one = api.post("/api/recognise", json={"image": {"index": 3}}).json()
+    for fit in (False, True):
+        two = api.post("/api/recognise", json={"image": {"data": one["input"], "fit": fit}}).json()
+        assert two["on"] == one["on"]
+
+
+def test_gallery(api, network):
+    answer = api.get("/api/gallery").json()
+    assert sum(answer["use"]) == pytest.approx(1, abs=1e-3)
+    sheet = pixels(answer["sheet"]).reshape(28, J, 28)
+    for j in range(J):
+        np.testing.assert_allclose(sheet[:, j], decoded(network, {j: [0.0] * N})[..., 0], atol=0.01)
+
+
+def test_names_are_the_most_common_labels(api, network, gated_run):
+    dataset = open_for(network.config, network.image)
+    winners = network.encode(dataset.batch(np.arange(min(len(dataset), 1024)))).on.argmax(-1)
+    names = api.get("/api/gallery").json()["names"]
+    for j in range(J):
+        counts = np.bincount(dataset.labels[: len(winners)][winners == j], minlength=10)
+        if counts.sum():
+            assert names[j]["share"] == pytest.approx(counts.max() / counts.sum(), abs=1e-3)
+            assert counts[int(names[j]["label"])] == counts.max()
+
+
+def test_strips_move_one_dimension_from_the_pose(api, network):
+    answer = api.post("/api/strips", json={"poses": {"1": POSE}, "capsule": 1}).json()
+    sheet = pixels(answer["strips"]).reshape(N, 28, 7, 28)
+    for n, column, value in ((0, 0, -3.0), (3, 6, 3.0), (5, 2, -1.0)):
+        moved = [value if k == n else v for k, v in enumerate(POSE)]
+        np.testing.assert_allclose(sheet[n, :, column], decoded(network, {1: moved})[..., 0], atol=0.01)
+    measured = np.abs(sheet[:, :, 5] - sheet[:, :, 1]).mean((1, 2))
+    np.testing.assert_allclose(answer["effect"], measured, atol=0.003)
+
+
+def test_random_poses_come_from_the_prior(api):
+    drawn = np.array([api.get(f"/api/random?capsule=0&seed={s}").json()["pose"] for s in range(60)])
+    assert np.abs(drawn.mean(0)).max() < 0.8
+    assert 0.4 < drawn.std() < 1.8
+    assert api.get("/api/random?capsule=0&seed=3").json()["pose"] == drawn[3].tolist()
+
+
+def test_routing(api, network, test_pixels):
+    answer = api.post("/api/routing", json={"image": {"index": 2}}).json()
+    up = network.up(network.tensor(test_pixels[2]))
+    assert [one["number"] for one in answer["iterations"]] == [1, 2, 3]
+    np.testing.assert_allclose(answer["iterations"][0]["weights"], 1, atol=1e-3)
+    last = answer["iterations"][-1]
+    np.testing.assert_allclose(last["weights"], network.top.fan * up.c[0].detach(), atol=1e-2)
+    np.testing.assert_allclose(last["on"], up.on[0].detach(), atol=1e-3)
+
+
+def test_lower_capsules_are_drawn_where_they_look(api, network):
+    """The gradient of a lower capsule's code reaches from end to end of its field: its middle is the place."""
+    places = np.array(api.post("/api/routing", json={"image": {"index": 2}}).json()["places"])
+    image = torch.rand(1, 1, 28, 28, requires_grad=True)
+    for i in (0, 7, 35):
+        (gradient,) = torch.autograd.grad(network.autoencoder.encode(image)[0, i].sum(), image)
+        rows, columns = np.nonzero(gradient[0, 0].numpy())
+        middle = np.array([columns.min() + columns.max() + 1, rows.min() + rows.max() + 1]) / 2 / 28
+        np.testing.assert_allclose(places[i], middle, atol=1e-3)
+
+
+def test_blend_ends_in_the_reconstructions(api, network, test_pixels):
+    ends = {"first": {"index": 0}, "last": {"poses": {"3": POSE}}}
+    frames = pixels(api.post("/api/blend", json={**ends, "steps": 5}).json()["frames"]).reshape(28, 5, 28)
+    np.testing.assert_allclose(frames[:, 0], network.reconstruct(test_pixels[:1])[0, ..., 0], atol=0.01)
+    np.testing.assert_allclose(frames[:, 4], decoded(network, {3: POSE})[..., 0], atol=0.01)
+
+
+def test_images(api):
+    answer = api.get("/api/images?start=3&count=5").json()
+    assert [one["index"] for one in answer["images"]] == [3, 4, 5, 6, 7]
+    assert api.get("/api/images?start=999999").json()["images"] == []
+    for one in api.get("/api/images?capsule=1").json()["images"][:4]:
+        assert api.post("/api/recognise", json={"image": {"index": one["index"]}}).json()["winner"] == 1
+
+
+def test_samples(api, network):
+    image = pixels(api.get("/api/samples").json()["image"])
+    expected = tile(sample_grid(network), scale=2)[..., 0] / 255
+    np.testing.assert_allclose(image, expected, atol=1 / 255 + 1e-6)
+
+
+# Other kinds of runs.
+
+
+def test_several_capsules_without_the_gate(ungated_api, ungated_run):
+    network = CapsulePoE.load(ungated_run)
+    poses = {0: POSE, 2: [1.0] * N}
+    expected = decoded(network, poses)[..., 0]
+    sent = {str(j): pose for j, pose in poses.items()}
+    image = pixels(ungated_api.post("/api/decode", json={"poses": sent}).json()["image"])
+    np.testing.assert_allclose(image, expected, atol=0.01)
+    strips = ungated_api.post("/api/strips", json={"poses": sent, "capsule": 2}).json()["strips"]
+    np.testing.assert_allclose(pixels(strips).reshape(N, 28, 7, 28)[0, :, 4], expected, atol=0.01)
+
+
+def test_colour_and_stacked_layers(stacked_api):
+    answer = stacked_api.post("/api/recognise", json={"image": {"index": 1}}).json()
+    assert pixels(answer["input"]).shape == pixels(answer["reconstruction"]).shape == (20, 24, 3)
+    assert answer["label"] is None
+    again = stacked_api.post("/api/recognise", json={"image": {"data": answer["input"]}}).json()
+    assert again["on"] == answer["on"]
+    routing = stacked_api.post("/api/routing", json={"image": {"index": 1}}).json()
+    places = np.array(routing["places"])
+    assert places.shape == (9, 2)
+    assert ((places > 0) & (places < 1)).all()
+    assert len(np.unique(places, axis=0)) == 9
+    assert stacked_api.get("/api/gallery").json()["names"] == [None] * J
+    for path in ("/api/samples", "/api/images", "/api/training"):
+        assert stacked_api.get(path).status_code == 200
+
+
+# Bad input.
+
+
+WRONG_POSES = [
+    *({}, {"4": POSE}, {"-1": POSE}, {"0": POSE[1:]}, {"0": ["0"] * N}, {"0": [101] * N}, {"0": [True] * N}),
+    {"0": POSE, "1": POSE},  # exactly one is on
+]
+WRONG_IMAGES = [
+    *({"index": 10**8}, {"index": -1}, {"index": 0, "data": "x"}, {"poses": {"0": POSE}}),
+    *({"data": "data:image/png;base64,xxxx"}, {"data": "", "fit": 2}),
+]
+WRONG = [
+    *[("decode", {"poses": poses}) for poses in WRONG_POSES],
+    *[("recognise", {"image": image}) for image in WRONG_IMAGES],
+    *[("decode", {}), ("decode", []), ("decode", {"poses": {"0": POSE}, "more": 1})],
+    ("strips", {"poses": {"0": POSE}, "capsule": 1}),
+    ("blend", {"first": {"index": 0}, "last": {"index": 1}, "steps": 1000}),
+]
+
+
+@pytest.mark.parametrize(("path", "content"), WRONG)
+def test_wrong_bodies(api, path, content):
+    answer = api.post(f"/api/{path}", json=content)
+    assert answer.status_code == 400
+    assert re.fullmatch(r".{5,300}", answer.json()["error"])  # one line
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"", b"{", b"\xff\xfe", b"null", b'{"poses": {"0": [NaN, 0, 0, 0, 0, 0]}}', b"[" * 200_000),
+        *(b'{"poses":' * 900 + b"1" + b"}" * 900, b"9" * 5000, b'{"poses": {"0": [' + b"9" * 4000 + b"]}}"),
+        *(b'{"image": {"data": "\\ud800"}}', b'{"\\ud800": 1}'),
+    ],
+)
+@pytest.mark.parametrize("path", ["decode", "recognise"])
+def test_hostile_bodies(api, path, raw):
+    answer = api.post(f"/api/{path}", content=raw, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert len(answer.json()["error"]) < 300
+
+
+def test_bodies_are_limited(api):
+    head = {"content-type": "application/json"}
+    assert api.post("/api/decode", content=b" " * (7 << 20), headers=head).status_code == 413
+    endless = (b" " * (1 << 17) for _ in range(100))
+    assert api.post("/api/decode", content=endless, headers=head).status_code == 413
+
+
+def test_wrong_addresses_and_methods(api):
+    for path in ("/api/nothing", "/nothing", "/api/", "/api/run/x"):
+        assert api.get(path).status_code == 404
+    for path in ("images?count=0", "images?count=1e3", "random?capsule=0&seed=" + "9" * 5000,
+                 "images?start=%00", "random", "random?capsule=77", "run?x=1"):  # fmt: skip
+        answer = api.get(f"/api/{path}")
+        assert answer.status_code == 400
+        assert answer.json()["error"]
+    assert [api.get("/api/decode").status_code, api.put("/api/run").status_code] == [405, 405]
+    assert api.head("/").status_code == 200
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+numbers = st.lists(st.floats(-100, 100) | st.integers(-200, 200), max_size=8)
+names = st.sampled_from(["0", "1", "3", "4", "x", "00", "-1"])
+poses = st.dictionaries(names, numbers | json_values, max_size=3)
+images = st.one_of(
+    st.fixed_dictionaries({"index": st.integers(-5, 10**10) | json_values}),
+    st.fixed_dictionaries({"data": st.text(max_size=50)}, optional={"fit": json_values}),
+    st.fixed_dictionaries({"poses": poses}),
+    json_values,
+)
+bodies = {
+    "decode": st.fixed_dictionaries({"poses": poses}),
+    "strips": st.fixed_dictionaries({"poses": poses, "capsule": st.integers(-2, 10) | json_values}),
+    "recognise": st.fixed_dictionaries({"image": images}),
+    "routing": st.fixed_dictionaries({"image": images}),
+    "blend": st.fixed_dictionaries({"first": images, "last": images}, optional={"steps": json_values}),
+}
+
+
+@pytest.mark.parametrize("name", bodies)
+@fuzz
+@given(data=st.data())
+def test_no_body_breaks_it(api, name, data):
+    raw = json.dumps(data.draw(bodies[name] | json_values)).encode()
+    answer = api.post(f"/api/{name}", content=raw, headers={"content-type": "application/json"})
+    assert answer.status_code == 200 or (answer.status_code == 400 and answer.json()["error"])
+
+
+@fuzz
+@given(st.lists(st.floats(-100, 100), min_size=N, max_size=N), st.integers(0, J - 1))
+def test_every_pose_in_range_is_decoded(api, pose, capsule):
+    answer = api.post("/api/decode", json={"poses": {str(capsule): pose}})
+    assert answer.status_code == 200
+    assert pixels(answer.json()["image"]).shape == (28, 28)

@@ -1,0 +1,308 @@
+"""The page in a real browser, used as a person would."""
+
+import time
+
+import pytest
+from browser import CHROMIUM, DRIVER, PHONE, Page
+from PIL import Image, ImageDraw
+from serving import N, served, until
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no Chromium with its driver (Debian: chromium, chromium-driver)"
+)
+MEAN = ["0.00"] * N
+SLOWLY = """
+const [quick, part] = [window.fetch, arguments[0]];
+window.fetch = async (url, options) => {
+  const answer = await quick(url, options);
+  if (!String(url).includes(part)) return answer;
+  await new Promise((done) => setTimeout(done, 600));
+  window.late = (window.late ?? 0) + 1;
+  return answer;
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    page = Page()
+    yield page
+    page.driver.quit()
+
+
+@pytest.fixture
+def page(browser, address):
+    browser.look()
+    browser.open(f"{address}/")
+    yield browser
+    assert browser.problems() == []
+
+
+def recognised(page):
+    page.until("document.getElementById('verdict').textContent.endsWith('is on')")
+
+
+def test_it_opens_on_play(page):
+    assert len(page.all("#gallery .tile")) == 4
+    assert page.text("status") == "trained"
+    bars = "return [...document.querySelectorAll('.line .bar')].map((b) => b.style.getPropertyValue('--on'))"
+    effects = [float(effect) for effect in page.js(bars)]
+    assert len(effects) == N
+    assert effects == sorted(effects, reverse=True)
+    shift = page.driver.execute_async_script(
+        "const done = arguments[0]; let sum = 0;"
+        "new PerformanceObserver((l) => { for (const e of l.getEntries()) if (!e.hadRecentInput) sum += e.value; })"
+        ".observe({type: 'layout-shift', buffered: true}); setTimeout(() => done(sum), 200)"
+    )
+    assert shift < 0.1
+
+
+def test_a_pose_stays_with_its_capsule(page):
+    before = page.pixels()
+    page.slide(0, 2.0)
+    page.changed(before)
+    moved = page.values()
+    assert abs(float(moved[0]) - 2) < 0.3
+    page.choose(2)
+    assert page.values() == MEAN
+    page.choose(0)
+    assert page.values() == moved
+
+
+def test_randomise_reset_and_undo(page):
+    page.click("#randomise")
+    until(lambda: page.values() != MEAN)
+    drawn = page.values()
+    page.click("#reset")
+    assert page.values() == MEAN
+    page.click("#undo")
+    assert page.values() == drawn
+    page.click("#redo")
+    assert page.values() == MEAN
+
+
+def test_keyboard_only(page):
+    from selenium.webdriver.common.keys import Keys
+
+    def tab_to(selector):
+        for _ in range(30):
+            page.keys(Keys.TAB)
+            if page.js("return document.activeElement.matches(arguments[0])", selector):
+                return
+        raise AssertionError(selector)
+
+    tab_to(".tile")
+    page.keys(Keys.ARROW_RIGHT)
+    assert page.text("stage-title") == "Capsule 1"
+    assert page.js("return document.activeElement.dataset.capsule") == "1"
+    page.settled()
+    tab_to(".film input")
+    page.keys(*[Keys.ARROW_RIGHT] * 20)
+    assert page.values()[0] == "2.00"
+    assert page.js("return document.activeElement.ariaValueText") == "2.00 standard deviations"
+    page.keys("2")  # another view: its undo is not that of Play
+    page.until("!document.querySelector('.view.recognise').hidden")
+    page.keys("z", control=True)
+    page.keys("1")
+    assert page.values()[0] == "2.00"
+    page.keys("z", control=True)  # twenty presses are one step
+    assert page.values()[0] == "0.00"
+    page.keys("]")
+    assert page.text("stage-title") == "Capsule 2"
+    page.keys("r")
+    until(lambda: page.values() != MEAN)
+    page.keys("0")
+    assert page.values() == MEAN
+
+
+def test_back_returns_to_the_view_before_and_keeps_the_pose(page):
+    page.click("[data-view=training]")
+    page.click("[data-view=play]")
+    page.slide(0, 2.0)
+    moved = page.values()
+    for view in ("training", "play"):
+        page.driver.back()
+        page.until(f"!document.querySelector('.view.{view}').hidden")
+    assert page.values() == moved
+    page.until("location.hash.includes('on=0:')")
+    link = page.js("return location.hash")
+    page.js("document.getElementById('skip').click()")
+    assert page.js("return [location.hash, document.activeElement.id]") == [link, "main"]
+
+
+def test_draw_undo_and_hold(page):
+    page.click("[data-view=recognise]")
+    page.stroke([60, 60], [190, 60])
+    recognised(page)
+    page.until("location.hash.includes('image=d')")
+    one, drawing = page.pixels("seen"), page.pixels("pad")
+    page.stroke([190, 60], [120, 220])
+    page.changed(one, "seen")
+    page.keys("z", control=True)
+    until(lambda: page.pixels("seen") == one)
+    assert page.pixels("pad") == drawing
+    page.keys("y", control=True)
+    page.changed(one, "seen")
+    winner = page.find("#lights [aria-pressed=true]").get_attribute("data-capsule")
+    assert page.text("verdict") == f"Capsule {winner} is on"
+    page.click("#hold")
+    until(lambda: page.values() != MEAN)
+    assert page.text("stage-title") == f"Capsule {winner}"
+
+
+def test_a_late_answer_does_not_undo_clear(page):
+    page.click("[data-view=recognise]")
+    page.js(SLOWLY, "recognise")
+    page.stroke([60, 60], [190, 60])
+    page.click("#clear")
+    page.until("window.late > 0")
+    time.sleep(0.3)
+    assert page.text("verdict") == "Waiting for an image"
+    assert page.js("return document.getElementById('seen').width") == 0
+
+
+def test_a_blank_image_is_not_recognised(page, tmp_path):
+    page.click("[data-view=recognise]")
+    page.stroke([60, 60], [190, 60])
+    recognised(page)
+    Image.new("L", (50, 50), 130).save(tmp_path / "blank.png")
+    page.find("#file").send_keys(str(tmp_path / "blank.png"))
+    page.until("document.getElementById('verdict').textContent === 'Not recognised'")
+    assert "blank" in page.text("verdict-note")
+    assert len(page.all("#lights [aria-pressed=true]")) == 0
+    page.until("!location.hash.includes('image=')")
+    page.problems()  # the browser reports the refused request
+    page.open(page.driver.current_url)
+    assert page.text("verdict") == "Waiting for an image"
+
+
+def test_open_a_file(page, tmp_path):
+    picture = Image.new("L", (120, 160), 255)
+    ImageDraw.Draw(picture).line((30, 20, 90, 60, 40, 140), fill=0, width=14)
+    picture.save(tmp_path / "seven.png")
+    page.find("#file").send_keys(str(tmp_path / "seven.png"))
+    recognised(page)
+    (tmp_path / "text.png").write_text("not an image")
+    page.find("#file").send_keys(str(tmp_path / "text.png"))
+    page.until("document.getElementById('toasts').textContent.includes('not an image')")
+
+
+def test_a_link_restores_everything(page):
+    page.choose(3)
+    page.slide(0, -1.5)
+    page.click("[data-view=recognise]")
+    page.stroke([60, 60], [190, 200])
+    page.until("location.hash.includes('image=d')")
+    link, values, picture, seen = page.driver.current_url, page.values(), page.pixels(), page.pixels("seen")
+    page.open(link)
+    until(lambda: page.pixels("seen") == seen)
+    page.click("[data-view=play]")
+    assert page.values() == values
+    until(lambda: page.pixels() == picture)
+
+
+def test_a_link_that_does_not_fit_starts_afresh(page, address):
+    page.open(f"{address}/#view=nothing&on=77:1,1,1,1,1,1&capsule=-3&image=q&t=9")
+    assert page.values() == MEAN
+    assert "does not fit" in page.text("toasts")
+
+
+def test_routing(page):
+    page.click("[data-view=routing]")  # with the first test image, if there was none
+    page.until("document.querySelectorAll('#iterations canvas').length === 3")
+    captions = page.js(
+        "return [...document.querySelectorAll('#iterations figcaption')].map((c) => c.textContent)"
+    )
+    assert captions[0].startswith("Iteration 1: all weights equal")
+    assert captions[2].startswith("Iteration 3: weights 0.")
+    page.click("#routing-capsules [data-capsule='2']")
+    assert page.text("routing-title") == "Routing to capsule 2"
+    page.click("[data-view=recognise]")
+    page.click("#lights [data-capsule='1']")
+    page.until("document.getElementById('routing-title').textContent === 'Routing to capsule 1'")
+
+
+def test_blend(page):
+    page.click("[data-view=blend]")
+    page.until("document.getElementById('blend-strip').width === 17 * 28")
+    middle = page.pixels("blended")
+    page.js("const t = document.getElementById('blend-t'); t.value = 0; t.dispatchEvent(new Event('input'))")
+    first = page.pixels("blended")
+    assert first != middle
+    page.until("document.querySelectorAll('#blend-picker button').length > 3")
+    page.click("#blend-picker button:nth-child(4)")
+    page.changed(first, "blended")
+    page.until("location.hash.includes('from=i3')")
+
+
+TRAINING = """
+const quick = window.fetch;
+window.fetch = async (url, options) => {
+  const answer = await quick(url, options);
+  if (!String(url).includes('/api/training')) return answer;
+  const curves = {step: [1, 2, 3], loss: [2, 1, 0.5], temperature: [1, 1, 1]};
+  const stages = [{stage: 'autoencoder', step: 3, planned: 4, curves}];
+  return new Response(JSON.stringify({...await answer.json(), stages}));
+};
+"""
+
+
+def test_training(page, address):
+    page.click("[data-view=training]")
+    page.until("document.getElementById('samples').naturalWidth > 0")
+    assert page.text("training-title") == "Training is finished"
+    assert page.text("training-empty") == "This folder has no training log."  # it is too short for curves
+    script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": TRAINING})
+    page.open(f"{address}/#view=training")
+    page.until("document.querySelectorAll('#charts .chart').length === 1")  # not the constant one
+    page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    assert page.text("training-empty") == ""
+    assert page.text("progress") == "Autoencoder3 of 4 steps"
+
+
+def test_a_phone_and_dark_mode(page, address):
+    background = "return getComputedStyle(document.documentElement).backgroundColor"
+    assert page.js(background) == "rgb(245, 244, 240)"
+    page.look(PHONE, dark=True)
+    page.open(f"{address}/#image=i3")
+    assert page.js(background) == "rgb(15, 17, 21)"
+    for view in ("play", "recognise", "routing", "blend", "training"):
+        page.find(f".tabs [data-view={view}]").click()
+        page.until(f"!document.querySelector('.view.{view}').hidden")
+        assert page.js("return document.documentElement.scrollWidth <= innerWidth"), view
+        assert page.js(
+            "return [...document.querySelectorAll('.view:not([hidden]) button, .tabs button')]"
+            ".filter((b) => b.offsetParent && b.getBoundingClientRect().height < 26).map((b) => b.outerHTML)"
+        ) == []  # fmt: skip
+
+
+def test_without_the_server_it_says_so_and_carries_on(page):
+    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.driver.execute_cdp_cmd("Network.enable", {})
+    page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": True, **network})
+    page.click("#gallery [data-capsule='1']")
+    page.until("!document.getElementById('banner').hidden")
+    page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": False, **network})
+    page.until("document.getElementById('banner').hidden")
+    page.settled()  # on the capsule that was chosen meanwhile
+    assert page.problems()  # the browser reports the failed requests
+
+
+def test_several_capsules_without_the_gate(browser, ungated_run):
+    with served(ungated_run) as address:
+        browser.look()
+        browser.open(f"{address}/")
+        before = browser.pixels()
+        browser.choose(2)
+        browser.changed(before)
+        assert len(browser.all("#gallery .tile.on")) == 2
+        browser.click("#gallery [data-capsule='2']")
+        assert len(browser.all("#gallery .tile.on")) == 1
+        browser.keys("z", control=True)
+        assert len(browser.all("#gallery .tile.on")) == 2
+        browser.open(f"{address}/#view=recognise&image=i1")
+        browser.until("!document.getElementById('hold').disabled")
+        browser.click("#hold")
+        until(lambda: len(browser.all("#gallery .tile.on")) == 4)
+        assert browser.problems() == []
+        browser.driver.get("about:blank")

@@ -1,0 +1,225 @@
+"""Routing, heat map, architecture and curves: what is drawn are the model's own numbers."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+
+from capspoe import train
+from capspoe.core.routing import squash_length
+from capspoe.errors import RunError
+from capspoe.figures import architecture, curves, heat, routing
+from capspoe.figures.sheet import BAR, svg
+from runs import QUICK
+
+
+@pytest.fixture(scope="module")
+def view(model, dataset):
+    return routing.routed(model, dataset.batch([0]))
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    settings = QUICK | {"layers": "6x5,3x4", "epochs": 1, "autoencoder_epochs": 1, "checkpoint_seconds": 1e9}
+    return train("digits", tmp_path_factory.mktemp("deep") / "run", quiet=True, **settings)
+
+
+def text_of(figure):
+    return " ".join(ET.fromstring(svg(figure).encode()).itertext())
+
+
+# Figure 1: routing
+
+
+@torch.no_grad()
+def test_routed_holds_the_models_numbers(model, dataset, view):
+    up = model.up(model.tensor(dataset.batch([0])))
+    assert view.weight == pytest.approx((up.c[0] / up.c[0].mean()).numpy(), rel=1e-4)
+    assert view.lower_on == pytest.approx(squash_length(up.code)[0].numpy(), rel=1e-5)
+    assert view.code_on.shape == (6, 6, 1)
+    assert view.code_on.ravel() == pytest.approx(view.lower_on)
+    assert view.upper_on == pytest.approx(up.on[0].numpy(), rel=1e-4)
+    assert view.winner == int(up.winner)
+    assert view.place_weight == pytest.approx(view.weight.reshape(4, 6, 6), rel=1e-4)
+    assert view.decoded[view.winner] == pytest.approx(model.reconstruct(dataset.batch([0]))[0], abs=1e-4)
+    assert (view.image * 255).round().astype(np.uint8).tolist() == dataset.batch([0])[0].tolist()
+
+
+def test_the_weights_of_positions_multiply_through_the_layers(deep, dataset):
+    found = routing.routed(deep, dataset.batch([3]))
+    with torch.no_grad():
+        code = deep.autoencoder.encode(deep.tensor(dataset.batch([3])))
+        lower = deep.stack[0](code)
+        c = deep.top(deep.stack[0].hidden_mean(lower.z)).c[0] @ lower.c[0]
+    assert found.place_weight.reshape(3, 36) == pytest.approx(
+        (c / c.mean(-1, keepdim=True)).numpy(), rel=1e-4
+    )
+    assert (found.lower_on.shape, found.upper_on.shape) == ((6,), (3,))
+    assert "6 lower capsules" in text_of(routing.draw_routing(found))
+
+
+def opacities(collection):
+    return collection.get_facecolor()[:, 3]
+
+
+def test_the_diagram_shades_the_capsules_by_their_probability_and_decodes_them(view):
+    figure = routing.draw_routing(view, "test image 0", "7")
+    code, _, lower, upper = figure.axes[0].collections
+    assert opacities(code) == pytest.approx(view.code_on.ravel())
+    assert opacities(lower) == pytest.approx(view.lower_on)
+    assert opacities(upper) == pytest.approx(view.upper_on[view.ranking])
+    assert (np.diff(view.upper_on[view.ranking]) <= 0).all()
+    _, *decoded = figure.axes[0].images
+    for j, image in zip(view.ranking, decoded, strict=True):
+        assert np.asarray(image.get_array())[..., 0] / 255 == pytest.approx(
+            view.decoded[j, ..., 0], abs=0.003
+        )
+    for words in (f"Capsule {view.winner} is on", "labelled 7", "Routing of test image 0"):
+        assert words in text_of(figure)
+
+
+def test_the_lines_are_the_largest_weights(view):
+    lines = [p for p in routing.draw_routing(view).axes[0].patches if len(p.get_path().vertices) == 4]
+    found = {}
+    for curve in lines:
+        (x, _), *_, (to_x, _) = curve.get_path().vertices
+        rank, i = round((to_x - 40) * 4 / 1120 - 0.5), round((x - 40) * 36 / 1120 - 0.5)
+        found.setdefault(view.ranking[rank], {})[i] = curve.get_alpha()
+    for j, weight in enumerate(view.weight):
+        won = j == view.winner
+        assert set(found[j]) == set(np.argsort(weight)[-9 if won else -6 :])  # of 36, at most a quarter
+        share = weight / (weight.max() if won else view.weight.max())
+        assert found[j] == {i: pytest.approx((0.9 if won else 0.4) * share[i] ** 2) for i in found[j]}
+
+
+def test_lines_and_density_account_for_all_weight():
+    weight = np.random.default_rng(0).random(144)
+    edges = routing.edges_of(weight, 10)
+    assert edges.weight.tolist() == sorted(weight)[-10:]
+    assert edges.density.sum() * 2 + edges.weight.sum() == pytest.approx(weight.sum())  # bins of 2
+    assert len(routing.edges_of(weight[:12], 10).lower) == 3
+    assert len(routing.edges_of(np.ones(144), 10).lower) == 0  # all equal: none is the largest
+
+
+def test_of_many_capsules_the_most_probable_are_drawn(view):
+    on = np.random.default_rng(0).dirichlet(np.ones(100))
+    many = view._replace(upper_on=on, weight=np.ones((100, 36)), decoded=np.zeros((100, 28, 28, 1)))
+    figure = routing.draw_routing(many)
+    assert opacities(figure.axes[0].collections[-1]) == pytest.approx(np.sort(on)[::-1][:40])
+    assert "the 40 most probable of 100 upper capsules" in text_of(figure)
+    assert "all routing weights are equal" in text_of(figure)
+
+
+# Heat map
+
+
+def test_equal_weights_are_equal_everywhere(model):
+    assert heat.over_pixels(model, np.ones((6, 6))) == pytest.approx(np.ones((28, 28)))
+
+
+def test_a_position_weighs_on_the_pixels_that_it_sees(model, dataset):
+    x = model.tensor(dataset.batch([0])).requires_grad_()
+    model.autoencoder.code_logits(x)[0, :, 2, 4].sum().backward()
+    touched = (x.grad[0, 0] != 0).numpy()
+    places = np.zeros((6, 6))
+    places[2, 4] = 36
+    seen = heat.over_pixels(model, places)
+    seen[27, :] = seen[:, 27] = 0  # no position sees the last row and column; they have the mean weight of 1
+    assert (touched <= (seen > 0)).all()
+    assert touched.sum() > 0.95 * (seen > 0).sum()
+
+
+def test_heat_colours_follow_the_weights(model, view):
+    low, even, high = heat.colour(np.array([0.5, 1.0, 1.5]), 0.5)
+    assert low[2] > low[0]  # blue
+    assert high[0] > high[2]  # orange
+    assert np.ptp(even) < 0.02
+    assert heat.span_of(np.array([0.83, 1.1])) == pytest.approx(0.17)
+    image, places, pixels = heat.heat(model, view)
+    weight = view.place_weight[view.winner]
+    assert image.image is view.image
+    assert places.image == pytest.approx(heat.colour(weight, np.abs(weight - 1).max()))
+    tint = heat.colour(heat.over_pixels(model, weight), pixels.span)
+    assert pixels.image == pytest.approx(tint * (0.35 + 0.65 * view.image))
+    figure = heat.draw_heat([image, places, pixels], "title")
+    shown = [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
+    assert shown[1] == pytest.approx(places.image)
+
+
+# Figure 2: architecture
+
+
+@pytest.mark.parametrize("which", ["model", "deep"])
+def test_the_architecture_has_the_real_sizes(which, request):
+    network = request.getfixturevalue(which)
+    sample = network.sample(1).images[0]
+    figure = architecture.draw_architecture(network, sample, sample)
+    text = text_of(figure)
+    for words in ("28x28x1", "20x20x8", "6x6x8", "36 x 8 neurons", "[9, 9, 1, 8]", "[9, 9, 8, 8]"):
+        assert words in text
+    for layer in network.stack:
+        assert f"{layer.upper[0]} x {layer.upper[1]} neurons" in text
+        assert f"W: {layer.lower[0]}x{layer.upper[0]} of {layer.upper[1]}x{layer.lower[1]}" in text
+    counted = sum(sum(state.parameters) for state in architecture.states_of(network))
+    assert counted == sum(p.numel() for p in network.parameters() if p.requires_grad)
+    assert f"{counted:,} parameters" in text
+    assert len(figure.axes[0].images) == 2
+    assert len(architecture.draw_architecture(network, sample).axes[0].images) == 1
+
+
+# Curves
+
+
+def test_the_curves_are_the_metrics(run):
+    stages = curves.read_metrics(run)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line for stage in stages.values() for line in stage] == lines
+    charts = {chart.title: chart for chart in curves.charts(stages)}
+    second = [line for line in lines if line["stage"] == "capsules-0"]
+    error = charts["Stage 2: reconstruction error of the code"]
+    assert error.lines["by the capsules"].tolist() == [line["reconstruction"] for line in second]
+    use = charts["Stage 2: use of each capsule"]
+    assert use.level == 0.25
+    axes = curves.draw_charts([use, error], columns=2).axes
+    drawn = np.array([line.get_ydata() for line in axes[0].lines[:4]])
+    assert drawn.T.tolist() == [line["use"] for line in second]
+    assert axes[1].lines[0].get_color() == BAR
+    assert axes[1].lines[0].get_xdata().tolist() == [line["step"] for line in second]
+
+
+def test_only_a_gate_that_anneals_has_a_temperature():
+    line = {"reconstruction": 0.1, "baseline": 0.2, "confidence": 0.9}
+    steps = [{"step": 10, "temperature": 30.0}, {"step": 20, "temperature": 1.0}]
+    below, above = ([line | step | {"use": use} for step in steps] for use in ([0.9, 0.8], [0.5, 0.5]))
+    titles = [chart.title for chart in curves.charts({"capsules-0": below, "capsules-1": above})]
+    assert "Stage 2, layer 1: temperature of the gate" not in titles  # no gate there
+    assert "Stage 2, layer 2: temperature of the gate" in titles
+    assert "Stage 2, layer 1: mean probability of each capsule" in titles
+    assert not any("temperature" in chart.title for chart in curves.charts({"capsules-0": above[:1]}))
+
+
+def test_a_metrics_line_cut_short_is_left_out(run, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"stage": "capsu')
+    assert curves.read_metrics(tmp_path) == curves.read_metrics(run)
+    assert curves.read_metrics(tmp_path / "nothing") == {}
+
+
+WRONG = [
+    {"loss": None},
+    {"step": "soon"},
+    {"use": 1},
+    {"use": [1.0]},
+    {"baseline": []},
+    {"stage": "elsewhere"},
+]
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_a_damaged_metrics_line_is_named(run, tmp_path, change):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    wrong = (lines[0] if "loss" in change else lines[-1]) | change
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*lines, wrong, lines[-1]]))
+    with pytest.raises(RunError, match=f"line {len(lines) + 1}$"):
+        curves.read_metrics(tmp_path)

@@ -1,0 +1,50 @@
+"""CapsulePoE: saved, loaded, and refused when its weights do not fit."""
+
+import numpy as np
+import pytest
+import torch
+
+from capspoe.errors import DamageWarning, RunError
+from capspoe.run import checkpoint
+from capspoe.run.model import CapsulePoE
+
+BIAS = "layers.0.b"
+
+
+def test_save_and_load(model, images, tmp_path):
+    assert model.stage == "done"
+    assert not model.training
+    model.save(tmp_path / "copy")
+    copy = CapsulePoE.load(tmp_path / "copy")
+    assert (copy.config, copy.image, copy.stage) == (model.config, model.image, "done")
+    assert np.array_equal(copy.reconstruct(images), model.reconstruct(images))
+    assert np.array_equal(copy.sample(4).images, model.sample(4).images)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: {**w, "one more": w[BIAS].clone()}, "do not fit"),
+        (lambda w: {k: v for k, v in w.items() if k != BIAS}, "do not fit"),
+        (lambda w: {**w, BIAS: w[BIAS][:-1]}, "do not fit"),
+        (lambda w: {**w, BIAS: w[BIAS].double()}, "another dtype"),
+        (lambda w: {**w, BIAS: w[BIAS] * torch.nan}, "NaN or infinite"),
+        (lambda w: {**w, BIAS: w[BIAS] + torch.inf}, "NaN or infinite"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(model, tmp_path, change, message):
+    """Their checksum is right: whoever writes a run writes that too."""
+    checkpoint.create(tmp_path, model.config, model.image)
+    checkpoint.save(tmp_path, checkpoint.State(checkpoint.DONE), change(model.state_dict()), {})
+    with pytest.raises(RunError, match=message):
+        CapsulePoE.load(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_a_warning(run_copy, model, images):
+    (checkpoint.numbered(run_copy)[-1] / "state.json").unlink()
+    (run_copy / "config.json").write_text("{")
+    with pytest.warns(DamageWarning) as warned:
+        before = CapsulePoE.load(run_copy)
+    assert [str(w.message).split(";")[1] for w in warned] == [" using the newest intact checkpoint"] * 2
+    assert before.stage == "prior"
+    assert np.array_equal(before.encode(images).on, model.encode(images).on)

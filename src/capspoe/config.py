@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from capspoe.errors import InputError, RunError
 
 Prior = Literal["fitted", "standard"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 PRIORS: tuple[str, ...] = get_args(Prior)
 
 
@@ -150,6 +151,7 @@ class Config:
 
     # The run
     seed: int = setting(0, "Random seed.", -(2**62), 2**62, estimator="random_state")
+    device: Device = setting("auto", "Where to compute; auto takes a GPU if there is one.")  # noqa: RUF009
     threads: int | None = setting(None, "CPU threads (default: all cores).", 1, 1024)
     checkpoint_seconds: float = setting(20.0, "Seconds between checkpoints.", 0, 1e9, advanced=True)
     tensorboard: bool = setting(
@@ -165,7 +167,12 @@ class Config:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
-FREE_TO_CHANGE = ("threads", "checkpoint_seconds", "tensorboard")  # do not change the result of a run
+FREE_TO_CHANGE = (
+    "device",
+    "threads",
+    "checkpoint_seconds",
+    "tensorboard",
+)  # do not change the result of a run
 
 
 def from_dict(stored: Any, where: str = "config.json") -> Config:

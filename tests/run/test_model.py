@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from capspoe.errors import DamageWarning, RunError
+from capspoe.errors import DamageWarning, InputError, RunError
 from capspoe.run import checkpoint
-from capspoe.run.model import CapsulePoE
+from capspoe.run.model import CapsulePoE, find_device
 
 BIAS = "layers.0.b"
 
@@ -48,3 +48,15 @@ def test_a_damaged_checkpoint_is_a_warning(run_copy, model, images):
     assert [str(w.message).split(";")[1] for w in warned] == [" using the newest intact checkpoint"] * 2
     assert before.stage == "prior"
     assert np.array_equal(before.encode(images).on, model.encode(images).on)
+
+
+def test_devices(run, model):
+    assert find_device("cpu") == CapsulePoE.load(run, "cpu").device == model.device == torch.device("cpu")
+    gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    assert (find_device("auto").type == "cpu") != gpu
+    with pytest.raises(InputError, match="device must be one of 'auto', 'cpu', 'cuda', 'mps'"):
+        find_device("tpu")
+    for name, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
+        if not there:
+            with pytest.raises(InputError, match=f"there is no {name} device here; choose cpu"):
+                find_device(name)

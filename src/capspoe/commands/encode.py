@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from capspoe.commands.arguments import RunFolder, check_suffix, parse
+from capspoe.config import Device
 
 if TYPE_CHECKING:
     from capspoe.core.network import Encoded
@@ -28,6 +29,8 @@ class Encode:
     """A data set, folder, .npy or .npz (default: the run's own data)."""
     split: Literal["train", "test", "all"] = "test"
     """Which part of it."""
+    device: Device = "auto"
+    """Where to compute: auto takes a GPU if there is one."""
 
 
 def encode(argv: list[str]) -> None:
@@ -42,7 +45,7 @@ def encode(argv: list[str]) -> None:
 
     with distributed.process_group():
         with distributed.fail_together():
-            model = CapsulePoE.load(a.run)
+            model = CapsulePoE.load(a.run, a.device)
             dataset = data.open_for(model.config, model.image, a.images, a.split)
         blocks = encoded_blocks(model, dataset)
         if not distributed.is_main():

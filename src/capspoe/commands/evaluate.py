@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from capspoe.commands.arguments import RunFolder, parse
+from capspoe.config import Device
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Evaluate:
     """Seed of the samples."""
     ablate: bool = False
     """Also train the run with one ingredient switched off at a time."""
+    device: Device = "auto"
+    """Where to compute: auto takes a GPU if there is one."""
 
 
 def evaluate(argv: list[str]) -> None:
@@ -32,7 +35,7 @@ def evaluate(argv: list[str]) -> None:
     from capspoe.run import distributed
 
     with distributed.process_group():
-        result = run.evaluate(a.run, a.quick, a.samples, a.seed, ablate=a.ablate)
+        result = run.evaluate(a.run, a.quick, a.samples, a.seed, ablate=a.ablate, device=a.device)
         if not distributed.is_main():
             return
     print_table(result, Console())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capspoe.commands.arguments import RunFolder, check_suffix, parse
-from capspoe.config import Prior
+from capspoe.config import Device, Prior
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Sample:
     """Factor on the fitted prior's standard deviation: more is varied, less is typical (default: the run's)."""
     seed: int = 0
     """The same seed gives the same images."""
+    device: Device = "auto"
+    """Where to compute: auto takes a GPU if there is one."""
 
 
 def sample(argv: list[str]) -> None:
@@ -41,7 +43,7 @@ def sample(argv: list[str]) -> None:
     from capspoe.run.model import CapsulePoE
     from capspoe.run.pictures import tile, write_png
 
-    model = CapsulePoE.load(a.run)
+    model = CapsulePoE.load(a.run, a.device)
     J = model.top.upper[0]
     check_count("count", a.count)
     if a.capsule is not None:

@@ -251,4 +251,4 @@ def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"]) -> Float[Ten
     if layer.iterations == 1 or layer.fan == 1:
         return c.new_ones(())
     axis = 2 if layer.normalize == "lower" else 1
-    return torch.special.entr(c).sum(axis).mean() / torch.log(c.new_tensor(layer.fan))
+    return torch.special.entr(c).sum(axis).mean() / math.log(layer.fan)

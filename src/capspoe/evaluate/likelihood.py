@@ -115,7 +115,7 @@ def likelihood(data: EvaluationData, steps: int, chains: int) -> dict[str, Any]:
 
     train, test = binary(inputs(data.train.spread(5000))), binary(inputs(data.test.spread(2000)))
     some = inputs(data.train.spread(2000))
-    c = torch.stack([network.top(x).c.double().sum(0) for x in some.split(256)]).sum(0) / len(some)
+    c = torch.stack([network.top(x).c.cpu().double().sum(0) for x in some.split(256)]).sum(0) / len(some)
     m = Annealed(freeze(network.top, c), torch.logit(train.mean(0), eps=0.01))
     estimates = log_z(m, train, steps, chains, min(steps, 200), data.seed)
     unnormalised = float(m.log_weight(test, m.layer.preactivation(test, None), 1.0).mean())

@@ -58,6 +58,7 @@ def evaluate(
     seed: int = 0,
     quiet: bool = False,
     ablate: bool = False,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Score a finished run, write RUN/evaluation.json and return its content.
 
@@ -68,6 +69,7 @@ def evaluate(
     samples, seed : number of images that each model generates, and their seed
     quiet : no progress
     ablate : also train the run with one ingredient switched off at a time
+    device : where the network runs: "cpu", "cuda", "mps", or "auto"
     """
     folder, settings = Path(run), replace(QUICK if quick else FULL, seed=seed)
     if samples is not None:
@@ -75,7 +77,7 @@ def evaluate(
         settings = replace(settings, samples=samples)
     with distributed.process_group():
         with distributed.fail_together():
-            evaluation = Evaluation(folder, settings)
+            evaluation = Evaluation(folder, settings, device)
         result = evaluation.result(ablate, quiet)
         with distributed.fail_together(), disk_errors(folder):
             if distributed.is_main():
@@ -105,8 +107,8 @@ def cached(path: Path, make: Callable[[], Any]) -> Any:
 class Evaluation:
     """A finished run, evaluated part by part."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.network, self.settings = CapsulePoE.load(folder), settings
+    def __init__(self, folder: Path, settings: Settings, device: str = "cpu") -> None:
+        self.network, self.settings = CapsulePoE.load(folder, device), settings
         if self.network.stage != DONE:
             raise RunError(f"{folder} is not finished; resume its training first")
         self.data = EvaluationData(self.network, settings.samples, settings.seed)

@@ -222,7 +222,7 @@ def barrier() -> None:
 def _in_one_exchange(exchange: Callable[[Tensor], Any], tensors: tuple[Tensor, ...]) -> None:
     if world_size() == 1:
         return
-    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu()  # gloo exchanges the memory of the CPU
     with _peers():
         exchange(flat)
     for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):

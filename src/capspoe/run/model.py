@@ -2,15 +2,29 @@
 
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from capspoe.config import Device
 from capspoe.core.autoencoder import ConvAutoencoder
+from capspoe.core.checks import check_choice
 from capspoe.core.network import Network
 from capspoe.core.sampling import Samples, sample
 from capspoe.errors import DamageWarning, InputError
 from capspoe.run import checkpoint
+
+
+def find_device(name: str = "auto") -> torch.device:
+    """A device by name: cpu, cuda, mps, or auto for a GPU if there is one."""
+    check_choice("device", name, get_args(Device))
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind, there in available.items() if there))
+    if not available[name]:
+        raise InputError(f"there is no {name} device here; choose cpu, or auto")
+    return torch.device(name)
 
 
 class CapsulePoE(Network):
@@ -24,8 +38,8 @@ class CapsulePoE(Network):
     stage: checkpoint.Stage = checkpoint.AUTOENCODER  # how far it is trained
 
     @classmethod
-    def load(cls, folder: str | Path) -> "CapsulePoE":
-        """Read a run folder, or a folder that `capspoe export` wrote.
+    def load(cls, folder: str | Path, device: str = "cpu") -> "CapsulePoE":
+        """Read a run folder, or a folder that `capspoe export` wrote, onto a device (see `find_device`).
 
         Takes the newest intact checkpoint, and warns if a newer one is damaged.
         """
@@ -36,7 +50,7 @@ class CapsulePoE(Network):
         model = cls(run.config, run.image)
         model.load_weights(saved.weights)
         model.stage = saved.state.stage
-        return model.eval()
+        return model.to(find_device(device)).eval()
 
     def save(self, folder: str | Path) -> None:
         """Write the network as a finished run folder."""

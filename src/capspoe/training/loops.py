@@ -245,8 +245,10 @@ def check_diverged(layer: CapsuleLayer, metrics: dict[str, Any], step: int, imag
 def mean_input(network: Network, depth: int, codes: np.ndarray) -> Float[Tensor, "I M"]:
     """The mean input of a layer, over an even choice of the codes."""
     index = np.linspace(0, len(codes) - 1, min(len(codes), 10_000)).astype(int)
-    total = torch.zeros(network.stack[depth].lower, dtype=torch.float64, device=network.device)
+    total = torch.zeros(
+        network.stack[depth].lower, dtype=torch.float64
+    )  # on the CPU: not every device has float64
     for start in range(0, len(index), 256):
         chunk = code_batch(codes, index[start : start + 256], network.device)
-        total += network.layer_input(chunk, depth).double().sum(0)
+        total += network.layer_input(chunk, depth).cpu().double().sum(0)
     return (total / len(index)).float()

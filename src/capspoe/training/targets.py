@@ -28,7 +28,7 @@ class GateTargets(NamedTuple):
             or not 0 <= groups.min() <= groups.max() < J
         ):
             raise damaged("the gate's targets do not fit the images")
-        share = torch.bincount(groups, minlength=J).double() / count
+        share = torch.bincount(groups.cpu(), minlength=J).double() / count
         return cls(groups.to(network.device), share.float().to(network.device))
 
     def at(self, index: np.ndarray) -> Int[Tensor, " B"]:

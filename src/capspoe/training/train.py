@@ -21,7 +21,7 @@ from capspoe.run.atomic import disk_errors, locked, remove_files
 from capspoe.run.checkpoint import AUTOENCODER, DONE, PRIOR, Saved, Stage, State
 from capspoe.run.log import TrainingLog
 from capspoe.run.memory import memory
-from capspoe.run.model import CapsulePoE
+from capspoe.run.model import CapsulePoE, find_device
 from capspoe.run.pictures import write_sample_grid
 from capspoe.training import codes as codes_file
 from capspoe.training import optimizers, recovery, targets
@@ -91,7 +91,9 @@ def train_run(
             if resume or checkpoint.exists(folder):
                 config = resumed_config(folder, config, resume)
             dataset = open_images(config, given)
-            model = CapsulePoE(config, image_shape(config, dataset))  # refuses settings that do not fit
+            model = CapsulePoE(config, image_shape(config, dataset)).to(
+                find_device(config.device)
+            )  # refuses settings that do not fit
             if distributed.is_main():
                 with disk_errors(folder):
                     folder.mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,7 @@ def dense_capsule(x: Tensor, W: Tensor) -> Tensor:
 
 
 def capsule_layer(x: Tensor, W: Tensor) -> Tensor:
-    """As the capsule layer of gram-ai's capsule-networks: softmax over the lower capsules, a logit for every
-    number."""
+    """As gram-ai's capsule layer: softmax over the lower capsules, a logit for every number of a prediction."""
     u = x[None, :, :, None, :] @ W.transpose(2, 3)[:, None]  # (J, B, I, 1, N)
     logits = torch.zeros_like(u)
     for _ in range(ITERATIONS - 1):

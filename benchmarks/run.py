@@ -52,6 +52,10 @@ class Row:
     def reached(self) -> bool:
         return self.value <= self.target if self.at_most else self.value >= self.target
 
+    @property
+    def wanted(self) -> str:
+        return f"{'≤' if self.at_most else '≥'} {self.target:g}"
+
 
 def interleaved(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Best time of each side in seconds, NaN for a side that fails, such as torch.compile without a compiler."""
@@ -112,33 +116,28 @@ def forward_rows(rounds: int) -> list[Row]:
     best = interleaved(sides, rounds)
     B, I, M, J, N = PAPER
     # predictions, their squares, and in each iteration a sum and (but for the last) an agreement
-    rate = 2 * B * I * J * N * (M + 1 + ITERATIONS + ITERATIONS - 1) / best["kernel"]
-    limit = 2 * 1024**3 / best["matmul"]
-    each = {name: f"{1e6 * seconds / B:.0f}" for name, seconds in best.items()}
-    what = "capspoe.route, paper size, no gradients"
+    rate = 2 * B * I * J * N * (M + 1 + ITERATIONS + ITERATIONS - 1) / best["kernel"] / 1e9
+    limit = 2 * 1024**3 / best["matmul"] / 1e9
+    what, each = (
+        "capspoe.route, paper size, no gradients",
+        {k: 1e6 * seconds / B for k, seconds in best.items()},
+    )
     return [
+        faster(what, "einsum, eager", each["kernel"], each["eager"], 40, "µs an image"),
+        faster(what, "einsum, torch.compile", each["kernel"], each["compiled"], 14, "µs an image"),
         Row(
-            what,
-            "einsum, eager",
-            best["eager"] / best["kernel"],
-            40,
-            detail=f"{each['kernel']} / {each['eager']} µs an image",
-        ),
-        Row(
-            what,
-            "einsum, torch.compile",
-            best["compiled"] / best["kernel"],
-            14,
-            detail=f"{each['kernel']} / {each['compiled']} µs an image",
-        ),
-        Row(
-            "its arithmetic rate",
+            "its rate",
             "float32 matrix multiply",
             rate / limit,
-            0.40,
-            detail=f"{rate / 1e9:.0f} / {limit / 1e9:.0f} GFlop/s",
+            0.4,
+            False,
+            f"{rate:.0f} / {limit:.0f} GFlop/s",
         ),
     ]
+
+
+def faster(what: str, against: str, ours: float, theirs: float, target: float, unit: str) -> Row:
+    return Row(what, against, theirs / ours, target, False, f"{ours:.3g} / {theirs:.3g} {unit}")
 
 
 def peer_table(rounds: int) -> list[dict[str, Any]]:
@@ -162,30 +161,11 @@ def peer_table(rounds: int) -> list[dict[str, Any]]:
 def backward_rows(peers: list[dict[str, Any]]) -> list[Row]:
     of = {peer["layer"]: peer for peer in peers}
     ours, eager, fast = of["capspoe.route"], of["einsum layer"], of["einsum layer, torch.compile"]
-    what = "forward + backward, Sabour's size"
+    what, memory, most = "forward + backward, Sabour's size", ours["both_mb"], eager["both_mb"]
     return [
-        Row(
-            what,
-            "einsum, autograd",
-            eager["both_ms"] / ours["both_ms"],
-            10,
-            detail=f"{ours['both_ms']:.1f} / {eager['both_ms']:.0f} ms",
-        ),
-        Row(
-            what,
-            "einsum, torch.compile",
-            fast["both_ms"] / ours["both_ms"],
-            4,
-            detail=f"{ours['both_ms']:.1f} / {fast['both_ms']:.0f} ms",
-        ),
-        Row(
-            "its peak memory",
-            "einsum, autograd",
-            ours["both_mb"] / eager["both_mb"],
-            0.1,
-            True,
-            f"{ours['both_mb']:.0f} / {eager['both_mb']:.0f} MB",
-        ),
+        faster(what, "einsum, autograd", ours["both_ms"], eager["both_ms"], 10, "ms"),
+        faster(what, "einsum, torch.compile", ours["both_ms"], fast["both_ms"], 4, "ms"),
+        Row("its peak memory", "einsum, autograd", memory / most, 0.1, True, f"{memory:.0f} / {most:.0f} MB"),
     ]
 
 
@@ -207,14 +187,9 @@ def supervised_row(rounds: int) -> Row:
     images, labels = torch.rand(64, 1, 28, 28), torch.arange(64) % 10
     sides = {name: by(name, train_step, network, optimizer, images, labels) for name in ("auto", "reference")}
     best = interleaved(sides, rounds)
-    epoch = {name: seconds * CODES / 64 for name, seconds in best.items()}
-    return Row(
-        "epoch of examples/supervised_capsules.py",
-        "the same, plain PyTorch",
-        epoch["reference"] / epoch["auto"],
-        5,
-        detail=f"{epoch['auto']:.0f} / {epoch['reference']:.0f} s, from single steps",
-    )
+    ours, theirs = (best[name] * CODES / 64 for name in sides)
+    what = "epoch of examples/supervised_capsules.py"
+    return faster(what, "the same, plain PyTorch", ours, theirs, 5, "s, from single steps")
 
 
 def capsule_epoch_row(rounds: int) -> Row:
@@ -238,20 +213,13 @@ def capsule_epoch_row(rounds: int) -> Row:
     rbm = BernoulliRBM(J * N, learning_rate=1e-3, batch_size=B, random_state=0)
     flat = x.reshape(B, -1).numpy()
     best = interleaved({"capsules": capsules, "rbm": lambda: rbm.partial_fit(flat)}, 3 * rounds)
-    epoch = {name: seconds * CODES / B for name, seconds in best.items()}
-    return Row(
-        f"capsule epoch, {CODES:,} codes",
-        "BernoulliRBM, same size",
-        epoch["capsules"] / epoch["rbm"],
-        0.5,
-        True,
-        f"{epoch['capsules']:.1f} / {epoch['rbm']:.1f} s, from single batches",
-    )
+    ours, theirs = (best[name] * CODES / B for name in ("capsules", "rbm"))
+    detail = f"{ours:.1f} / {theirs:.1f} s, from single batches"
+    return Row(f"capsule epoch, {CODES:,} codes", "BernoulliRBM, same size", ours / theirs, 0.5, True, detail)
 
 
 def peak_memory(name: str) -> float:
-    """MB by which the peak memory of a fresh process rises in its first forward and backward pass at Sabour's
-    size."""
+    """MB by which the peak memory of a fresh process rises in a forward and backward pass at Sabour's size."""
     done = subprocess.run(
         [sys.executable, __file__, "--memory", name], capture_output=True, text=True, check=False
     )
@@ -302,15 +270,7 @@ def main() -> None:
     rows += [*backward_rows(peers), supervised_row(options.rounds), capsule_epoch_row(options.rounds)]
     console = Console(width=None if Console().is_terminal else 150)
     lines = [
-        [
-            r.what,
-            r.against,
-            f"{r.value:.3g}",
-            f"{'≤' if r.at_most else '≥'} {r.target:g}",
-            "yes" if r.reached else "no",
-            r.detail,
-        ]
-        for r in rows
+        [r.what, r.against, f"{r.value:.3g}", r.wanted, "yes" if r.reached else "no", r.detail] for r in rows
     ]
     console.print(table("Targets", ["what", "against", "ratio", "target", "reached", "measured"], lines))
     numbers = [

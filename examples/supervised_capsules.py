@@ -1,8 +1,7 @@
 """A capsule classifier trained by backpropagation, after Sabour, Frosst and Hinton 2017, on MNIST or digits.
 
-A convolution, primary capsules, and one routed layer with a capsule of 16 neurons for each class; the margin
-loss makes
-the right one long. `capspoe.route` runs forward and backward without storing predictions.
+A convolution, primary capsules, and one routed layer with a capsule of 16 neurons for each class; the margin loss
+makes the right one long. `capspoe.route` runs forward and backward without storing predictions.
 Run: python examples/supervised_capsules.py [--channels 256] [--detach] [--quick]
 """
 

@@ -135,14 +135,19 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     iterations, *_, detach_routing = ctx.options
     if iterations == 1 or detach_routing:
         ctx.mark_non_differentiable(output[0])
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, w_JNMI, output[0] if detach_routing else None)
 
 
-def _gradients(ctx: Any, gc: Tensor, gz: Tensor) -> tuple[Any, ...]:
+def _gradients(ctx: Any, gc: Tensor | None, gz: Tensor | None) -> tuple[Any, ...]:
     """Gradients of capspoe::route: by the kernel, or by the reference where they are to be differentiated again."""
     x, w_JNMI, c = ctx.saved_tensors
+    gz = x.new_zeros(len(x), *w_JNMI.shape[:2]) if gz is None else gz
     if torch.is_grad_enabled():
-        pull = torch.func.vjp(lambda x, w: reference(x, w.permute(0, 3, 1, 2), *ctx.options), x, w_JNMI)[1]
+        gc = x.new_zeros(len(x), len(w_JNMI), x.shape[1]) if gc is None else gc
+        _, pull, *_ = torch.func.vjp(
+            lambda x, w: reference(x, w.permute(0, 3, 1, 2), *ctx.options), x, w_JNMI
+        )
         found = pull((gc, gz))
     else:
         found = ops.route_backward(gc, gz, x, w_JNMI, c, *ctx.options[:-1])

@@ -90,7 +90,7 @@ def route_relative(
 
 
 def route_backward(
-    gc: Float[Tensor, "B J I"],
+    gc: Float[Tensor, "B J I"] | None,
     gz: Float[Tensor, "B J N"],
     x: Float[Tensor, "B I M"],
     w_JNMI: Float[Tensor, "J N M I"],
@@ -114,14 +114,17 @@ def route_backward(
         coefficients = np.zeros((len(x_), V * J * (K + cosine) * routing.GROUP * L), np.float32)
         options = (iterations, lower, cosine, float(sharpness), 1.0)
         tasks = len(x_) * (J if lower else 1)
-        given = (array(gc), array(gz), coefficients, vectors)
-        in_parallel(backward.gradients_of_u, tasks, x_, w_, M, options, *given)
+        gc_BJI = array(gc) if gc is not None else np.empty((0, J, I), np.float32)
+        in_parallel(
+            backward.gradients_of_u, tasks, x_, w_, M, options, gc_BJI, array(gz), coefficients, vectors
+        )
     else:
         coefficients = packed(c[:, None], routing.GROUP, routing.GROUP)
         for k in range(routing.GROUP):
             vectors[: -(-(B - k) // routing.GROUP), :, 0, k, :N] = array(gz)[k :: routing.GROUP]
     gx_, gw_ = np.empty_like(x_), np.empty_like(w_)
     in_parallel(backward.spread, V, x_, w_, M, cosine, coefficients, vectors, gx_, gw_)
+    del x_, w_, coefficients  # before there are more arrays of their size
     gx = torch.from_numpy(gx_).view(-1, V, M, routing.GROUP, L).permute(0, 3, 1, 4, 2).reshape(-1, V * L, M)
     gw = torch.empty_like(w_JNMI)  # in the order of w, which is what the optimiser wants
     in_parallel(backward.unpack_w, J, gw_, gw.numpy())
@@ -145,10 +148,9 @@ def winner_gradients(
 ) -> WinnerGradients:
     """k steps of the chain of the capsules that are on, then the gradients, as means over the batch.
 
-    x_BMI is centred; mean_BN holds the hidden means of the winners `on`. The visible bias a is shared, (I, M), or one
-    for each capsule, (J, I, M); so is its gradient. mean(z) gives hidden means, sample(step, mean) draws from
-    them, and
-    uniform(step), if any, gives the numbers (B, I, M) with which the visible units are drawn.
+    x_BMI is centred; mean_BN holds the hidden means of the winners `on`. The visible bias a is shared, (I, M), or
+    one for each capsule, (J, I, M); so is its gradient. mean(z) gives hidden means, sample(step, mean) draws from
+    them, and uniform(step), if any, gives the numbers (B, I, M) with which the visible units are drawn.
     """
     (batch, M, I), (J, N) = x_BMI.shape, w_JNMI.shape[:2]
     on_B = array(on)
@@ -159,48 +161,22 @@ def winner_gradients(
     for step in range(k):
         h, drawn = sample(step, end_BN), uniform(step) if uniform else x_BMI.new_empty(0, I, M)
         in_parallel(
-            winner.chain,
-            batch,
-            order,
-            array(w_JNMI),
-            a_AMI,
-            array(mu.T),
-            array(b),
-            on_B,
-            array(h),
-            c_BJI,
-            np.float32(fan),
-            array(drawn),
-            array(xm_BMI),
-            array(z),
-        )
+            winner.chain, batch, order, array(w_JNMI), a_AMI, array(mu.T), array(b), on_B, array(h), c_BJI,
+            np.float32(fan), array(drawn), array(xm_BMI), array(z),
+        )  # fmt: skip
         end_BN = mean(z)
     change = (mean_BN - end_BN) / batch
     ends = torch.stack([mean_BN, -end_BN], 1)[torch.from_numpy(order)].reshape(2 * batch, N) / batch
     out = torch.zeros_like(w_JNMI)
     in_parallel(
-        winner.add_correlation,
-        J,
-        2 * np.searchsorted(on_B[order], np.arange(J + 1)),
-        np.repeat(order, 2),
-        np.arange(2 * batch) % 2 == 1,
-        array(ends),
-        c_BJI,
-        np.float32(fan),
-        array(x_BMI),
-        array(xm_BMI),
-        array(out),
-    )
+        winner.add_correlation, J, 2 * np.searchsorted(on_B[order], np.arange(J + 1)), np.repeat(order, 2),
+        np.arange(2 * batch) % 2 == 1, array(ends), c_BJI, np.float32(fan), array(x_BMI), array(xm_BMI), array(out),
+    )  # fmt: skip
     out_a, square = x_BMI.new_empty(len(a_AMI), M, I), x_BMI.new_empty(M * I)
     in_parallel(
-        winner.visible_change,
-        M * I,
-        on_B,
-        array(x_BMI).reshape(batch, -1),
-        array(xm_BMI).reshape(batch, -1),
-        array(out_a).reshape(-1, M * I),
-        array(square),
-    )
+        winner.visible_change, M * I, on_B, array(x_BMI).reshape(batch, -1), array(xm_BMI).reshape(batch, -1),
+        array(out_a).reshape(-1, M * I), array(square),
+    )  # fmt: skip
     out_b = torch.zeros_like(b).index_add_(0, on, change)
     return WinnerGradients(out, out_a.transpose(1, 2).reshape(a.shape), out_b, square.mean())
 
@@ -218,18 +194,9 @@ def add_correlation(
     start = np.searchsorted(array(capsule_E), np.arange(J + 1))
     c_BJI = array(c) if c is not None else np.empty((0, J, x_BMI.shape[2]), np.float32)
     in_parallel(
-        winner.add_correlation,
-        J,
-        start,
-        array(image_E),
-        np.zeros(len(image_E), np.bool_),
-        array(h[image_E, capsule_E]),
-        c_BJI,
-        np.float32(fan),
-        x,
-        x,
-        array(out),
-    )
+        winner.add_correlation, J, start, array(image_E), np.zeros(len(image_E), np.bool_),
+        array(h[image_E, capsule_E]), c_BJI, np.float32(fan), x, x, array(out),
+    )  # fmt: skip
 
 
 def array(tensor: Tensor) -> np.ndarray:

@@ -24,9 +24,8 @@ _backend: ContextVar[str | None] = ContextVar("capspoe_backend", default=None)
 def use(backend: Backend) -> Iterator[None]:
     """Force a backend inside a `with` block.
 
-    "reference" runs plain PyTorch, "kernel" the kernels. "auto", the default, takes the kernels for float32 on
-    the CPU
-    and torch.compile on a GPU. The environment variable CAPSPOE_BACKEND sets it for a whole process.
+    "reference" runs plain PyTorch, "kernel" the kernels. "auto", the default, takes the kernels for float32 on the
+    CPU and torch.compile on a GPU. The environment variable CAPSPOE_BACKEND sets it for a whole process.
     """
     token = _backend.set(_checked(backend))
     try:
@@ -40,8 +39,7 @@ def select(*tensors: Tensor | None, differentiable: bool = False) -> ModuleType 
 
     Where they are `differentiable` (capspoe::route is an operator with a gradient) they also serve autograd,
     torch.compile and fake tensors. Otherwise they see values, not derivatives. Plain PyTorch remains for
-    torch.export,
-    torch.func, forward-mode derivatives, float64 and other devices.
+    torch.export, torch.func, forward-mode derivatives, float64 and other devices.
     """
     if (backend := _current()) == "reference":
         return None
@@ -68,15 +66,13 @@ def compiled_on_gpu(function: Callable[..., Any], tensor: Tensor) -> Callable[..
 
 
 def is_tracing() -> bool:
-    """Whether PyTorch traces (compile, export, torch.func, forward mode, fake tensors), so values are not
-    available."""
+    """Whether PyTorch traces (compile, export, torch.func, forward mode, fake tensors): no values can be seen."""
     return torch.compiler.is_compiling() or _transforms() or detect_fake_mode() is not None
 
 
 def _transforms() -> bool:
-    """Whether the operations of plain PyTorch are wanted one by one. Compiling, torch.func would break the
-    graph here."""
-    if torch.compiler.is_compiling():
+    """Whether the operations of plain PyTorch are wanted one by one."""
+    if torch.compiler.is_compiling():  # the rest would break the graph
         return torch.compiler.is_exporting()
     functions = torch._C._functorch.peek_interpreter_stack() is not None
     return functions or torch.autograd.forward_ad._current_level >= 0

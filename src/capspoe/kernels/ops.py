@@ -1,47 +1,40 @@
-"""Routing and its gradient as PyTorch operators, capspoe::route and capspoe::route_backward, which
-torch.compile keeps
-whole. Numba is imported by the first call. `core.routing` gives the first its gradient."""
+"""Routing and its gradient as PyTorch operators, which torch.compile keeps whole. The first call imports numba."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
+_OPTIONS = "int iterations, str normalize, str agreement, float sharpness"
+_ROUTE = f"(Tensor x, Tensor w_JNMI, {_OPTIONS}, bool detach_routing) -> (Tensor, Tensor)"
+_BACKWARD = f"(Tensor? gc, Tensor gz, Tensor x, Tensor w_JNMI, Tensor? c, {_OPTIONS}) -> (Tensor, Tensor)"
 
-@torch.library.custom_op("capspoe::route", mutates_args=())
-def route(
-    x: Tensor, w_JNMI: Tensor, iterations: int, normalize: str, agreement: str, sharpness: float, detach: bool
-) -> tuple[Tensor, Tensor]:
-    """c (B, J, I) and z (B, J, N) of x (B, I, M); `detach` is for the gradient."""
+
+@torch.library.custom_op("capspoe::route", mutates_args=(), schema=_ROUTE)
+def route(x: Tensor, w_JNMI: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    """c and z of `capspoe.route`; `core.routing` registers the gradient."""
     from capspoe.kernels import cpu
 
     x_BMI = cpu.centred(x, x.new_zeros(x.shape[1:]))
+    iterations, normalize, agreement, sharpness, _ = options
     c, z, _ = cpu.route_relative(x_BMI, w_JNMI, iterations, normalize, agreement, sharpness, 1.0)
     return c.contiguous(), z
 
 
+@torch.library.custom_op("capspoe::route_backward", mutates_args=(), schema=_BACKWARD)
+def route_backward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """Gradients of x and w from those of c and z; where c is given it is a constant."""
+    from capspoe.kernels import cpu
+
+    return cpu.route_backward(*arguments)
+
+
 @route.register_fake
-def _(x, w_JNMI, *options):  # type: ignore[no-untyped-def]
-    (J, N), (B, I) = w_JNMI.shape[:2], x.shape[:2]
+def _(x: Tensor, w_JNMI: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    (B, I), (J, N) = x.shape[:2], w_JNMI.shape[:2]
     return x.new_empty(B, J, I), x.new_empty(B, J, N)
 
 
-@torch.library.custom_op("capspoe::route_backward", mutates_args=())
-def route_backward(
-    gc: Tensor,
-    gz: Tensor,
-    x: Tensor,
-    w_JNMI: Tensor,
-    c: Tensor | None,
-    iterations: int,
-    normalize: str,
-    agreement: str,
-    sharpness: float,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of x and w from those of c and z; the weights c are constants if given."""
-    from capspoe.kernels import cpu
-
-    return cpu.route_backward(gc, gz, x, w_JNMI, c, iterations, normalize, agreement, sharpness)
-
-
 @route_backward.register_fake
-def _(gc, gz, x, w_JNMI, *rest):  # type: ignore[no-untyped-def]
+def _(gc: Tensor | None, gz: Tensor, x: Tensor, w_JNMI: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), torch.empty_like(w_JNMI)

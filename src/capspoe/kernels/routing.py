@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs, no-check-untyped-defs
 """Routing by agreement without storing the predictions of more than four images.
 
 A vector holds LANES lower capsules i side by side, so that every sum over m or n is arithmetic between whole vectors.
@@ -15,18 +16,7 @@ import math
 import numpy as np
 
 from capspoe.kernels.threads import compiled
-from capspoe.kernels.vector import (
-    LANES,
-    LOG2_E,
-    exp2,
-    inverse_root,
-    larger,
-    largest,
-    load,
-    splat,
-    store,
-    total,
-)
+from capspoe.kernels.vector import LANES, LOG2_E, exp2, largest, load, maximum, rsqrt, splat, store, total
 
 GROUP = 4  # images that share one pass over the weights
 CHUNK = 16  # vectors whose predictions (16 KB for capsules of 16) stay in the L1 cache through an iteration
@@ -87,51 +77,57 @@ def pack(lo, hi, rows_PRMI, N, Q, out_):
 
 @compiled
 def four(a_, at, apart):
+    """Four vectors, mostly those of a group of images."""
     return load(a_, at), load(a_, at + apart), load(a_, at + 2 * apart), load(a_, at + 3 * apart)
 
 
 @compiled
+def store_four(a_, at, apart, a):
+    store(a_, at, a[0])
+    store(a_, at + apart, a[1])
+    store(a_, at + 2 * apart, a[2])
+    store(a_, at + 3 * apart, a[3])
+
+
+@compiled
+def same(a):
+    return a, a, a, a
+
+
+@compiled
+def fma(a, x, y):
+    """a + x y, of four vectors each."""
+    return a[0] + x[0] * y[0], a[1] + x[1] * y[1], a[2] + x[2] * y[2], a[3] + x[3] * y[3]
+
+
+@compiled
 def times_w(w_, x_, v, n, M, N):
-    """sum_m w x of four images and the neurons n, n + 1: eight sums in registers, where a weight serves four
-    images."""
-    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(ZERO)
+    """sum_m w x of four images, for the neurons n and n + 1: eight sums in registers, a weight serves four images."""
+    a = b = same(splat(ZERO))
     w, x = (v * N + n) * M * LANES, v * M * GROUP * LANES
     for _ in range(M):
-        w0, w1 = load(w_, w), load(w_, w + LANES)
-        x0, x1, x2, x3 = four(x_, x, LANES)
-        a0, a1, a2, a3 = a0 + w0 * x0, a1 + w0 * x1, a2 + w0 * x2, a3 + w0 * x3
-        b0, b1, b2, b3 = b0 + w1 * x0, b1 + w1 * x1, b2 + w1 * x2, b3 + w1 * x3
+        x_m = four(x_, x, LANES)
+        a, b = fma(a, same(load(w_, w)), x_m), fma(b, same(load(w_, w + LANES)), x_m)
         w, x = w + 2 * LANES, x + GROUP * LANES
-    return a0, a1, a2, a3, b0, b1, b2, b3
+    return a, b
 
 
 @compiled
 def predict(w_, x_, M, N, V, u_, stride, sums_, squares_):
     """u_ij = W_ij x_i of four images for one j; on the way sum_i u_ij and |u_ij|^2, which cost a pass otherwise."""
     sums_[:] = 0.0
+    one, image = same(splat(ONE)), N * LANES
     for v in range(V):
-        q0 = q1 = q2 = q3 = splat(ZERO)
+        square = same(splat(ZERO))
         for n in range(0, N, 2):
-            a0, a1, a2, a3, b0, b1, b2, b3 = times_w(w_, x_, v, n, M, N)
-            q0 = keep(u_, 0 * stride, sums_, 0, v, n, N, a0, b0, q0)
-            q1 = keep(u_, 1 * stride, sums_, 1, v, n, N, a1, b1, q1)
-            q2 = keep(u_, 2 * stride, sums_, 2, v, n, N, a2, b2, q2)
-            q3 = keep(u_, 3 * stride, sums_, 3, v, n, N, a3, b3, q3)
-        store(squares_, v * LANES, q0)
-        store(squares_, (V + v) * LANES, q1)
-        store(squares_, (2 * V + v) * LANES, q2)
-        store(squares_, (3 * V + v) * LANES, q3)
-
-
-@compiled
-def keep(u_, u0, sums_, k, v, n, N, a, b, square):
-    """Store the predictions a, b of neurons n, n + 1 of image k, add them to its sums, and their squares."""
-    at, s = u0 + (v * N + n) * LANES, (k * N + n) * LANES
-    store(u_, at, a)
-    store(u_, at + LANES, b)
-    store(sums_, s, load(sums_, s) + a)
-    store(sums_, s + LANES, load(sums_, s + LANES) + b)
-    return square + a * a + b * b
+            a, b = times_w(w_, x_, v, n, M, N)
+            u, s = (v * N + n) * LANES, n * LANES
+            store_four(u_, u, stride, a)
+            store_four(u_, u + LANES, stride, b)
+            store_four(sums_, s, image, fma(four(sums_, s, image), one, a))
+            store_four(sums_, s + LANES, image, fma(four(sums_, s + LANES, image), one, b))
+            square = fma(fma(square, a, a), b, b)
+        store_four(squares_, v * LANES, V * LANES, square)
 
 
 @compiled
@@ -141,22 +137,22 @@ def inverse_lengths(u_, u0, squares_, I, N, inverse_):
     extreme = splat(ZERO)
     for at in range(0, len(squares_), LANES):
         square = load(squares_, at)
-        extreme = larger(extreme, larger(square, splat(ONE) / square))
-        store(inverse_, at, inverse_root(square))
+        extreme = maximum(extreme, maximum(square, splat(ONE) / square))
+        store(inverse_, at, rsqrt(square))
     if largest(extreme) <= SAFE:
         return
     for at in range(0, len(squares_), LANES):
         most = square = splat(ZERO)
         for n in range(N):
             u = load(u_, u0 + at * N + n * LANES)
-            most = larger(most, larger(u, splat(ZERO) - u))
-        inverse = splat(ONE) / larger(most, splat(TINY))
+            most = maximum(most, maximum(u, splat(ZERO) - u))
+        inverse = splat(ONE) / maximum(most, splat(TINY))
         for n in range(N):
             u = load(u_, u0 + at * N + n * LANES) * inverse
             square = (
                 square + u * u
             )  # at least 1; less for subnormal numbers, which `unit` shortens as well; or 0
-        root = inverse_root(larger(square, splat(np.float32(0.25))))
+        root = rsqrt(maximum(square, splat(np.float32(0.25))))
         store(inverse_, at, inverse * (square * root * root * root))
 
 
@@ -166,16 +162,14 @@ def agree(u_S, u0, direction_SN, inverse_S, first, end, old_S, new_S):
     S, N = direction_SN.shape
     for s in range(S):
         for v in range(first, end):
-            a = b = c = d = splat(ZERO)
-            n, at = 0, s * u_S.shape[1] + u0 + v * N * LANES
-            while n < N:
-                a = a + load(u_S, at) * splat(direction_SN[s, n])
-                b = b + load(u_S, at + LANES) * splat(direction_SN[s, n + 1])
-                c = c + load(u_S, at + 2 * LANES) * splat(direction_SN[s, n + 2])
-                d = d + load(u_S, at + 3 * LANES) * splat(direction_SN[s, n + 3])
-                n, at = n + 4, at + 4 * LANES
+            u, sums = s * u_S.shape[1] + u0 + v * N * LANES, same(splat(ZERO))
+            for n in range(0, N, 4):
+                d0, d1 = splat(direction_SN[s, n]), splat(direction_SN[s, n + 1])
+                d2, d3 = splat(direction_SN[s, n + 2]), splat(direction_SN[s, n + 3])
+                sums = fma(sums, four(u_S, u + n * LANES, LANES), (d0, d1, d2, d3))
             at = s * new_S.shape[1] + v * LANES
-            store(new_S, at, load(old_S, at) + ((a + b) + (c + d)) * load(inverse_S, at))
+            product = (sums[0] + sums[1]) + (sums[2] + sums[3])
+            store(new_S, at, load(old_S, at) + product * load(inverse_S, at))
 
 
 @compiled
@@ -183,19 +177,11 @@ def combine(u_S, u0, weight_S, N, first, end, sums_S):
     """sums += sum over vectors first to end of weight u; the sums of four neurons stay in registers."""
     for s in range(len(u_S)):
         for n in range(0, N, 4):
-            to = (s * N + n) * LANES
-            a, b, c, d = four(sums_S, to, LANES)
+            sums = four(sums_S, (s * N + n) * LANES, LANES)
             for v in range(first, end):
-                e, at = (
-                    load(weight_S, s * weight_S.shape[1] + v * LANES),
-                    s * u_S.shape[1] + u0 + (v * N + n) * LANES,
-                )
-                a, b = a + e * load(u_S, at), b + e * load(u_S, at + LANES)
-                c, d = c + e * load(u_S, at + 2 * LANES), d + e * load(u_S, at + 3 * LANES)
-            store(sums_S, to, a)
-            store(sums_S, to + LANES, b)
-            store(sums_S, to + 2 * LANES, c)
-            store(sums_S, to + 3 * LANES, d)
+                weight = load(weight_S, s * weight_S.shape[1] + v * LANES)
+                sums = fma(sums, same(weight), four(u_S, s * u_S.shape[1] + u0 + (v * N + n) * LANES, LANES))
+            store_four(sums_S, (s * N + n) * LANES, LANES, sums)
 
 
 @compiled
@@ -221,14 +207,13 @@ def direction(z_N, cosine, factor, out_N):
 
 @compiled
 def softmax_lower(logits_, first, end, whole, c_, amount_, mean_):
-    """c = 2^(logit - shift), still to be divided by its sum, which is collected in amount_[0]; and in mean_[0]
-    the sum
-    of c (logit - shift). The shift is the largest logit where the `whole` is at hand, else 0: logits are bounded."""
+    """c = 2^(logit - shift), still to be divided by its sum, which is collected in amount_[0]; and in mean_[0] the
+    sum of c (logit - shift). The shift is the largest logit where the `whole` is at hand, else 0."""
     shift = ZERO
     if whole:
         most = load(logits_, 0)
         for v in range(1, end):
-            most = larger(most, load(logits_, v * LANES))
+            most = maximum(most, load(logits_, v * LANES))
         shift = largest(most)
     amount = mean = splat(ZERO)
     for v in range(first, end):
@@ -247,7 +232,7 @@ def softmax_upper(logits_S, first, end, c_S, amount_, mean_):
     for v in range(first * LANES, end * LANES, LANES):
         shift, amount, mean = splat(FAR_BELOW), splat(ZERO), splat(ZERO)
         for at in range(v, logits_S.size, row):
-            shift = larger(shift, load(logits_S, at))
+            shift = maximum(shift, load(logits_S, at))
         for at in range(v, logits_S.size, row):
             logit = load(logits_S, at) - shift
             e = exp2(logit)
@@ -262,9 +247,8 @@ def softmax_upper(logits_S, first, end, c_S, amount_, mean_):
 
 @compiled
 def scratch(S, T, N, I):
-    """Room for S upper capsules and a group of images: u, floats from one image's to the next, sums, squares. For one
-    image: inverse lengths, logits, c, z of each iteration, sums of one, directions, amount and mean of the
-    softmax."""
+    """Room for S upper capsules and a group of images: u, floats from one image to the next, sums, squares. For one
+    image: inverse lengths, logits, c, z of each iteration, sums, directions, amount and mean of the softmax."""
     row = (I + LANES - 1) // LANES * LANES
     stride = (
         row * N + 1023
@@ -283,9 +267,8 @@ def scratch(S, T, N, I):
 def iterate(k, I, options, room):
     """All iterations of image k: logits (for powers of 2), c and z of each; c of the first is 1 / fan everywhere.
 
-    An iteration is one pass over the predictions: agreement, softmax and weighted sum of a chunk while it is
-    in the L1
-    cache. Only the softmax over the lower capsules of unbounded logits needs all of them at once.
+    An iteration is one pass over the predictions: agreement, softmax and weighted sum of a chunk while it is in the
+    L1 cache. Only the softmax over the lower capsules of unbounded logits needs all of them at once.
     """
     T, lower, cosine, sharpness, scale = options
     u_S, stride, sums_S, squares_S, inverse_S, logits_TS, c_TS, z_TSN, one_S, direction_SN, amount_, mean_ = (

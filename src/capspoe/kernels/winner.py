@@ -1,22 +1,22 @@
+# mypy: allow-untyped-defs, no-check-untyped-defs
 """The negative phase and the gradient sums for the one capsule that is on: 1/J of the work.
 
-Images are taken in the order of their winner, so that the winner's weights stay in the cache from one image to
-the next.
-A capsule's gradient is summed by one thread, in the order of the batch.
+Images are taken in the order of their winner, so that the winner's weights stay in the cache from one image to the
+next. A capsule's gradient is summed by one thread, in the order of the batch.
 """
 
 import numpy as np
 
 from capspoe.kernels.routing import ONE, ZERO, aligned, collect, pack
 from capspoe.kernels.threads import compiled
-from capspoe.kernels.vector import LANES, LOG2_E, exp2, larger, load, splat, store
+from capspoe.kernels.vector import LANES, LOG2_E, exp2, load, maximum, splat, store
 
 
 @compiled
 def sigmoid(y_):
     """1 / (1 + exp(-y)), in place."""
     for at in range(0, len(y_), LANES):
-        y = larger(load(y_, at), splat(np.float32(-87)))  # e^87 is near float32's largest
+        y = maximum(load(y_, at), splat(np.float32(-87)))  # e^87 is near float32's largest
         e = exp2(y * splat(np.float32(-LOG2_E)))
         store(y_, at, splat(ONE) / (splat(ONE) + e))
 
@@ -117,9 +117,8 @@ def add_correlation(lo, hi, start, image_E, chain_E, h_EN, c_BJI, fan, xp_BMI, x
 
 @compiled
 def visible_change(lo, hi, on_B, xp_BK, xm_BK, mean_AK, square_K):
-    """For the visible units lo to hi: the means over the batch of (x+ - x-)^2 and of x+ - x-, which is the
-    gradient of
-    the visible bias: of all capsules together (A = 1), or of each from the images it won (A = J)."""
+    """For the visible units lo to hi: the means over the batch of (x+ - x-)^2 and of x+ - x-, which is the gradient
+    of the visible bias: of all capsules together (A = 1), or of each from the images it won (A = J)."""
     batch = len(xp_BK)
     square = square_K[lo:hi]
     mean_AK[:, lo:hi] = 0.0

@@ -35,7 +35,7 @@ def centred(x: Float[Tensor, "B I M"], mu: Float[Tensor, "I M"]) -> Float[Tensor
     """x - mu, laid out as the other functions want it; an error if not finite."""
     out = x.new_empty(len(x), x.shape[2], x.shape[1])
     finite_B = np.empty(len(x), np.bool_)
-    in_parallel(routing.centre, len(x), array(x), array(mu), array(out), finite_B, moves=x.numel())
+    in_parallel(routing.centre, len(x), array(x), array(mu), array(out), finite_B, moves=2 * x.numel())
     if not finite_B.all():
         raise InputError("x contains NaN or infinite values")
     return out
@@ -167,7 +167,7 @@ def winner_gradients(
         end_BN = mean(z)
     change = (mean_BN - end_BN) / batch
     ends = torch.stack([mean_BN, -end_BN], 1)[torch.from_numpy(order)].reshape(2 * batch, N) / batch
-    out = torch.zeros_like(w_JNMI)
+    out = torch.from_numpy(np.zeros(w_JNMI.shape, np.float32))  # PyTorch would wake its threads for this
     in_parallel(
         winner.add_correlation, J, 2 * np.searchsorted(on_B[order], np.arange(J + 1)), np.repeat(order, 2),
         np.arange(2 * batch) % 2 == 1, array(ends), c_BJI, np.float32(fan), array(x_BMI), array(xm_BMI), array(out),

@@ -62,7 +62,8 @@ def in_parallel(function: Any, count: int, *arguments: Any, moves: int = ALONE) 
     helpers = [_threads(threads - 1).submit(work) for _ in range(threads - 1)]
     work()
     for helper in helpers:
-        helper.result()
+        if not helper.cancel():  # on a busy machine all may be done before a thread has begun
+            helper.result()
 
 
 @functools.cache

@@ -55,6 +55,15 @@ def test_the_fitted_prior(model, neurons):
     assert np.array_equal(own.images, model.sample(6, capsule=1, seed=2).images)
 
 
+def test_a_logit_scale_that_was_set_counts_for_the_papers_prior_too(model, monkeypatch):
+    plain = model.sample(5, prior="standard").images
+    monkeypatch.setattr(model, "config", model.config.replace(logit_scale=3.0))
+    scaled = model.sample(5, prior="standard").images
+    assert not np.allclose(scaled, plain, atol=1e-3)
+    monkeypatch.setattr(model, "config", model.config.replace(logit_scale=1.0))
+    np.testing.assert_array_equal(model.sample(5, prior="standard").images, plain)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("prior", ["standard", "fitted"])
 def test_gibbs_steps(model, prior):

@@ -103,7 +103,10 @@ def sample_at(
     h = place(draw_pose(network, chosen, prior, noise, scale), chosen, network.top.upper[0])
     for step in range(gibbs):
         h = gibbs_step(network, h, chosen, Noise(int(seed), 1 + step, rows))
-    images = network.down(h, logit_scale=1.0 if prior == "standard" else None)
+    logit_scale = network.config.logit_scale
+    if logit_scale is None and prior == "standard":  # the paper scales nothing
+        logit_scale = 1.0
+    images = network.down(h, logit_scale=logit_scale)
     return Samples(network.array(images), chosen.cpu().numpy())
 
 

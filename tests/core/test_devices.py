@@ -12,7 +12,7 @@ from capspoe.core.prior import CapsulePrior
 
 
 def moved(module):
-    """The module with fake tensors on another device in the place of its own."""
+    """Replace the tensors of a module by fake ones on another device."""
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
             fake = torch.empty(parameter.shape, dtype=parameter.dtype, device="meta")

@@ -222,7 +222,7 @@ def can_mount() -> bool:
 
 
 def full_disk(home: Path, reference: Path, kilobytes: int) -> str:
-    """Train on a file system of so many kB; when it is full, enlarge it and resume."""
+    """Train on a file system of a given size; when it is full, enlarge it and resume."""
     with mounted(home / f"disk-{kilobytes}", f"{kilobytes}k") as disk:
         first = capspoe(*training(disk / "run"))
         if first.code:

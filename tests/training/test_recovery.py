@@ -81,7 +81,7 @@ def test_temporary_files_of_a_killed_training_are_removed(run_copy, run, capsys)
 
 
 def stopped(images, folder, steps):
-    """The run, stopped after so many steps."""
+    """The run, stopped after a number of steps."""
     with stopping_after(steps), pytest.raises(Interrupted):
         train(images, folder, quiet=True, **SETTINGS)
 

@@ -27,7 +27,7 @@ from capspoe import kernels
 from capspoe.core.checks import check_count, check_tensor
 from capspoe.core.gates import mask_off
 from capspoe.core.layer import CapsuleLayer
-from capspoe.core.noise import GOLDEN, Noise, mix64
+from capspoe.core.noise import Noise
 
 NEGLIGIBLE = 1e-3  # errors of the gate below this have no gradient: skipping them saves most of the work
 
@@ -68,14 +68,9 @@ class WinnerNoise(Noise):
 
     def uniform(self, stream: int, *shape: int) -> Tensor:
         """What Noise.uniform(stream, *shape[:-1], J, N) has for the capsules that are on; shape ends with N."""
-        key = torch.zeros((), dtype=torch.int64)
-        for part in (self.seed, self.step, stream):
-            key = mix64(key + GOLDEN + part)
-        key_B = mix64(key + (self.index.to(torch.int64) + 1) * GOLDEN)
         block_R, n = torch.arange(math.prod(shape[:-1])), torch.arange(shape[-1])
-        position = ((block_R * self.capsules)[:, None] + self.on[:, None, None]) * shape[-1] + n + 1
-        bits = mix64(key_B[:, None, None] + position * GOLDEN)
-        return ((((bits >> 41) & 0x7FFFFF).to(self.dtype) + 0.5) / (1 << 23)).reshape(-1, *shape)
+        position = ((block_R * self.capsules)[:, None] + self.on[:, None, None]) * shape[-1] + n
+        return self._uniform_at(stream, position.flatten(1)).reshape(-1, *shape)
 
 
 def hidden_phase(

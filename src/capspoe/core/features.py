@@ -9,7 +9,7 @@ from capspoe.core.checks import check_count
 
 
 class FeatureCode(nn.Module):
-    """The identity in the place of the autoencoder: neighbouring features form a lower capsule.
+    """The identity, used instead of an autoencoder: neighbouring features form a lower capsule.
 
     Up to eight features are one capsule; more are divided evenly, at most eight in each, and the last capsule is
     padded with zeros. A row of features in [0, 1] is an image of one line.

@@ -209,7 +209,7 @@ class Network(nn.Module):
         Parameters
         ----------
         hidden : (n, J, N), the pose of every capsule
-        on : which capsule is on: numbers (n,), or probabilities (n, J) of which the largest counts. With the gate it
+        on : which capsule is on: numbers (n,), or probabilities (n, J); the largest wins. With the gate it
             is needed unless all but one capsule are 0.
         """
         J, N = self.top.upper

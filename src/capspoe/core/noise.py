@@ -46,14 +46,18 @@ class Noise:
 
     def uniform(self, stream: int, *shape: int) -> Tensor:
         """(B, *shape) numbers in the open interval (0, 1); each stream is independent."""
+        position = torch.arange(math.prod(shape), dtype=torch.int64, device=self.index.device)
+        return self._uniform_at(stream, position).reshape(-1, *shape)
+
+    def _uniform_at(self, stream: int, position: Tensor) -> Tensor:
+        """(B, S) numbers at the given positions, (S,) or (B, S)."""
         key = torch.zeros((), dtype=torch.int64, device=self.index.device)
         for part in (self.seed, self.step, stream):
             key = mix64(key + GOLDEN + part)
         key_B = mix64(key + (self.index.to(torch.int64) + 1) * GOLDEN)
-        position = torch.arange(1, math.prod(shape) + 1, dtype=torch.int64, device=self.index.device)
-        bits = mix64(key_B[:, None] + position * GOLDEN)
+        bits = mix64(key_B[:, None] + (position + 1) * GOLDEN)
         kept = 23 if self.dtype == torch.float32 else 52  # so that nothing rounds to 0 or 1
-        return ((_shift(bits, 64 - kept).to(self.dtype) + 0.5) / (1 << kept)).reshape(-1, *shape)
+        return (_shift(bits, 64 - kept).to(self.dtype) + 0.5) / (1 << kept)
 
     def normal(self, stream: int, *shape: int) -> Tensor:
         """(B, *shape) standard normal numbers (Box and Muller)."""

@@ -225,7 +225,7 @@ def annealed(done: float, c: Config) -> float:
 def check_diverged(layer: CapsuleLayer, metrics: dict[str, Any], step: int, images: int) -> None:
     """Stop a run that diverged or collapsed, before it spoils a checkpoint.
 
-    Collapse shows in a batch of so many images that one capsule does not win all of them by chance.
+    It checks for collapse only in batches so large that one capsule does not win them all by chance.
     """
     scale, J = math.sqrt(layer.w_JNMI.numel()), layer.upper[0]
     if not metrics["weight_norm"] <= 100 * scale:  # NaN as well

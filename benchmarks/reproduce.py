@@ -65,8 +65,8 @@ PLAN = (
     Run("fashion-mnist-1", ("fashion-mnist", "--seed", "1"), 5, ABLATE, 10),
     Run("fashion-mnist-2", ("fashion-mnist", "--seed", "2"), 5, ABLATE, 10),
     Run(
-        "mnist-paper-literal", ("mnist", "--preset", "paper", "--literal"), 20, QUICK, 15,
-        picture="mnist-paper-literal",
+        "mnist-literal", ("mnist", "--literal"), 20, QUICK, 15,
+        picture="mnist-literal",
     ),
     Run("mnist-0", ("mnist",), 4, ABLATE, 10, long=True),
 )  # fmt: skip

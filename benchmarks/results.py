@@ -31,7 +31,6 @@ KINDS = {  # what follows a data set's name: small, paper, ...
     "small": {},
     "paper": {"name": "paper"},
     "literal": {"literal": True},
-    "paper-literal": {"name": "paper", "literal": True},
 }
 PART = r"\{\{(.+?)\}\}"  # what the text asks for
 Record = dict[str, Any]

@@ -64,7 +64,7 @@ def energy_by_hand(layer, x, h, c, on):
     x, h, c = x.numpy(), h.numpy(), c.numpy()
     energy = 0.0
     for i in range(layer.lower[0]):
-        energy -= a[i] @ x[i]
+        energy -= a[on, i] @ (x[i] - mu[i]) if layer.gate.exclusive else a[i] @ x[i]
         for j in range(layer.upper[0]):
             energy -= c[j, i] * h[j] @ W[j, i] @ (x[i] - mu[i])
     for j in range(layer.upper[0]):

@@ -108,6 +108,13 @@ class Config:
         0.0, "Weight decay (l2) of the autoencoder.", 0, 10, advanced=True
     )
 
+    warmup: float = setting(
+        0.05, "Fraction of stage 1 in which the learning rate rises.", 0, 1, advanced=True
+    )
+    clip_norm: float | None = setting(
+        1.0, "Clip the norm of the autoencoder's gradient (none: do not).", 0, 1e9, advanced=True
+    )
+
     # Contrastive divergence (stage 2)
     epochs: int = setting(10, "Epochs of each capsule layer.", 1, 1e6, estimator="n_iter")
     learning_rate: float = setting(
@@ -119,6 +126,9 @@ class Config:
     momentum: float = setting(0.9, "Momentum of SGD.", 0, 0.999, advanced=True)
     weight_decay: float = setting(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10, advanced=True)
     cd_steps: int = setting(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6, advanced=True)
+    hidden_states: Literal["drawn", "mean"] = setting(
+        "drawn", "Hidden states of the chain: drawn, or kept at their means.", advanced=True
+    )
     gate_targets: Literal["spectral", "none"] = setting(
         "spectral", "spectral: the gate learns spectral clusters of the codes' neighbour graph. none: anneal it.",
         advanced=True,
@@ -242,6 +252,7 @@ _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0, "prior": "standard",
     "prior_scale": 1.0, "logit_scale": 1.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,
     "autoencoder_weight_decay": 1e-5, "learning_rate": 0.02, "gate_targets": "none",
+    "warmup": 0.0, "clip_norm": None,
 }  # fmt: skip
 BINARY_RATE = 10  # binary neurons take a learning rate this many times that of gaussian ones
 
@@ -252,7 +263,8 @@ def preset(
     """The settings of a preset for a data set, before the user's own changes."""
     if name not in PRESETS:
         raise InputError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
-    config = Config().replace(data=data, **(PRESETS[name] | _FOR_DATA.get(data, {})))
+    sizes = PRESETS["paper" if literal else name]
+    config = Config().replace(data=data, **(sizes | _FOR_DATA.get(data, {})))
     if neurons == "binary":
         config = config.replace(neurons="binary", learning_rate=BINARY_RATE * config.learning_rate)
     return config.replace(**_LITERAL) if literal else config

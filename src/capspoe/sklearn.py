@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from torch import Tensor
 
 from capspoe.config import FIELDS, Config, check
 from capspoe.core.features import FeatureCode
+from capspoe.core.gates import mask_off
 from capspoe.core.network import Encoded
 from capspoe.core.pseudolikelihood import pseudo_likelihood
 from capspoe.core.scaling import Range, find_range, with_channels
@@ -233,7 +235,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """Rows decoded from poses (n, J N), on the scale of the training data.
 
-        With the gate one capsule is on: the most probable one given its pose, or the only one that is not 0.
+        With the gate one capsule is on: the only one that is not 0, or the one whose decoded row has the given poses.
         """
         check_is_fitted(self)
         top, (J, N) = self.model_.top, self.model_.top.upper
@@ -244,11 +246,22 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
             )
         h, on = torch.from_numpy(poses.reshape(-1, J, N).copy()), None
         if top.gate.exclusive:
-            with torch.no_grad():
-                probability = top.on_probability(top.neurons.natural(h))
             active = (h != 0).any(-1)
-            on = torch.where(active.sum(-1, keepdim=True) == 1, active.to(probability), probability).numpy()
-        return self.range_.original(self.model_.decode(h, on))
+            several = active.sum(-1) != 1
+            on = active.int().argmax(-1)
+            if several.any():
+                on[several] = self._find_on(h[several])
+        return self.range_.original(self.model_.decode(h, None if on is None else on.numpy()))
+
+    @torch.no_grad()
+    def _find_on(self, h: Tensor) -> Tensor:
+        """The capsule that is on, from the poses of all: decode each alone, and compare the poses of the result."""
+        top, (J, _) = self.model_.top, self.model_.top.upper
+        error = [
+            (top.hidden_mean(top(top.visible_mean(mask_off(h, on), None, on)).z) - h).square().sum((1, 2))
+            for on in (torch.full((len(h),), j) for j in range(J))
+        ]
+        return torch.stack(error).argmin(0)
 
     def sample(
         self, n_samples: int = 1, capsule: int | list[int] | None = None, random_state: Any = None

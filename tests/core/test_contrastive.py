@@ -58,7 +58,7 @@ def test_expected_gradient_over_all_states_is_that_of_the_likelihood(gate, neuro
         total = [0.0] * 4
         for v, weight in zip(visible, weights, strict=True):
             z = layer.preactivation(v[None], c)
-            p_on = layer.on_probability(z)[0] if gate == "winner" else torch.ones(1, dtype=F64)
+            p_on = layer.on_probability(z, v[None])[0] if gate == "winner" else torch.ones(1, dtype=F64)
             for j, p in enumerate(p_on):
                 on = torch.tensor([j]) if gate == "winner" else None
                 phase = hidden_phase(layer, v[None], z, Noise.for_batch(1, dtype=F64), 0, on=on)
@@ -104,16 +104,14 @@ def test_the_gate_learns_by_the_gradient_of_its_cross_entropy(neurons, temperatu
         contrastive.step(layer, x, noise, temperature=temperature, on=on, gate_loss_weight=weight)[0]
         for weight in (0.0, 3.0)
     )
-    chosen = layer.on_probability(layer.preactivation(x, c), temperature)[torch.arange(9), on]
-    w, b = torch.autograd.grad(3 * chosen.log().mean(), (layer.w_JNMI, layer.b))
+    chosen = layer.on_probability(layer.preactivation(x, c), x, temperature)[torch.arange(9), on]
+    w, a, b = torch.autograd.grad(3 * chosen.log().mean(), (layer.w_JNMI, layer.a, layer.b))
     torch.testing.assert_close(with_loss.w_JNMI - without.w_JNMI, w)
     torch.testing.assert_close(with_loss.b - without.b, b)
-    torch.testing.assert_close(with_loss.a, without.a)
+    torch.testing.assert_close(with_loss.a - without.a, a)
     nearly = torch.tensor([[0.99, 0.01], [0.9995, 0.0005]], dtype=F64)
-    error = contrastive.gate_gradient(
-        layer, torch.ones(2, 2, 2, dtype=F64), torch.tensor([0, 0]), nearly, 1.0
-    )
-    assert (error != 0).any((1, 2)).tolist() == [True, False]  # negligible errors have no gradient
+    error = contrastive.gate_error(torch.tensor([0, 0]), nearly, 1.0)
+    assert (error != 0).any(1).tolist() == [True, False]  # negligible errors have no gradient
 
 
 @GATES
@@ -150,12 +148,13 @@ def test_a_step_and_its_diagnostics(gate, neurons, iterations, normalize, rng):
     found, info = contrastive.step(layer, x, noise, k=2, temperature=2.0)
     with torch.no_grad():
         c, z = layer(x)
-        on = layer.on_probability(z, 2.0)
+        on = layer.on_probability(z, x, 2.0)
         chosen = noise.choose(0, on)
         mask = torch.nn.functional.one_hot(chosen, 2)[:, :, None] if gate == "winner" else 1
         first = mean = mask * layer.hidden_mean(z)
         for stream in (1, 5):
-            y = layer.visible_mean(mask * layer.sample_hidden(mean, noise, stream), c)
+            h = mask * layer.sample_hidden(mean, noise, stream)
+            y = layer.visible_mean(h, c, chosen if gate == "winner" else None)
             last = layer.preactivation(y, c)
             mean = mask * layer.hidden_mean(last)
         r = layer.fan * c
@@ -163,10 +162,11 @@ def test_a_step_and_its_diagnostics(gate, neurons, iterations, normalize, rng):
         w = w - torch.einsum("bji,bjn,bim->jnmi", r, mean, y - layer.mu)
         entropy = -(c * c.log()).sum(2 if normalize == "lower" else 1).mean() / torch.tensor(layer.fan).log()
     torch.testing.assert_close(found.w_JNMI, w / 9)
-    torch.testing.assert_close(found.a, (x - y).mean(0))
+    own = mask[:, :, :, None] / 9 * (x - y)[:, None] if gate == "winner" else (x - y) / 9
+    torch.testing.assert_close(found.a, own.sum(0))
     torch.testing.assert_close(found.b, (first - mean).mean(0))
     if gate == "none":
-        torch.testing.assert_close(found.d, (on - layer.on_probability(last)).mean(0).detach())
+        torch.testing.assert_close(found.d, (on - layer.on_probability(last, y)).mean(0).detach())
     torch.testing.assert_close(info.reconstruction, (x - y).square().mean())
     torch.testing.assert_close(info.use, on.mean(0))
     torch.testing.assert_close(info.confidence, on.max(-1).values.mean())

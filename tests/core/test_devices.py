@@ -35,11 +35,11 @@ def test_capsules_stay_on_their_device(gate, agreement):
         noise = Noise(0, 0, torch.arange(5, device="meta"))
         x, on = torch.rand(5, 12, 8, device="meta"), torch.zeros(5, dtype=torch.int64, device="meta")
         c, z = layer(x)
-        assert devices(c, z, layer.on_probability(z), layer.visible_mean(layer.hidden_mean(z), c)) == {"meta"}
+        assert devices(c, z, layer.on_probability(z, x), layer.visible_mean(z, c)) == {"meta"}
         options = {"on": on, "gate_loss_weight": 1.0} if gate == "winner" else {}
         gradients, info = contrastive.step(layer, x, noise, k=2, sample_visible=True, **options)
         assert devices(*gradients, *info) == {"meta"}
         layer.balance(info.use, 0.1)
         h = place(layer.hidden_mean(prior.sample(on, noise, 1.5)), on, 4)
-        assert devices(layer.visible_mean(h, layer.reverse(h))) == {"meta"}
+        assert devices(layer.visible_mean(h, layer.reverse(h), on)) == {"meta"}
         assert devices(prior.to_white(on, prior.from_white(on, h[:, 0]))) == {"meta"}

@@ -76,21 +76,22 @@ def test_hidden_mean(states, gate, neurons):
 def test_visible_mean(states):
     """Eq. 15."""
     some = torch.arange(0, len(states.h), max(1, len(states.h) // 40))
-    mean = states.layer.visible_mean(states.h[some], states.c.expand(len(some), -1, -1)).detach()
+    on = states.on[some] if states.layer.gate.exclusive else None
+    mean = states.layer.visible_mean(states.h[some], states.c.expand(len(some), -1, -1), on).detach()
     conditional = states.mass[:, some] / states.mass[:, some].sum(0)
     torch.testing.assert_close(mean, torch.einsum("xs,xim->sim", conditional, states.x), rtol=1e-6, atol=1e-6)
 
 
 @KINDS
 def test_on_probability(states, gate, neurons):
-    on = states.layer.on_probability(states.z)
+    on = states.layer.on_probability(states.z, states.x)
     if gate == "none":  # Eq. 7
         torch.testing.assert_close(on, states.z.square().sum(-1) / (1 + states.z.square().sum(-1)))
         return
     for j in range(states.layer.upper[0]):
         expected = (states.mass * (states.on == j)).sum(1) / states.mass.sum(1)
         torch.testing.assert_close(on[:, j], expected, rtol=1e-6, atol=1e-6)
-    warm = states.layer.on_probability(states.z, temperature=3.0)
+    warm = states.layer.on_probability(states.z, states.x, temperature=3.0)
     torch.testing.assert_close(warm, on ** (1 / 3) / (on ** (1 / 3)).sum(-1, keepdim=True))
 
 
@@ -160,9 +161,31 @@ def test_start_from_the_mean_code(bias, centred):
     mean = torch.tensor([[0.1, 0.9], [0.5, 0.0], [1.0, 0.25]])
     layer.start_from(mean)
     torch.testing.assert_close(layer.mu, mean if centred else torch.zeros(3, 2))
-    alone = layer.visible_mean(torch.zeros(1, 2, 2), None)[0].detach()
-    torch.testing.assert_close(alone, mean if bias else torch.full_like(mean, 0.5), atol=2e-4, rtol=0)
+    off, on = torch.zeros(2, 2, 2), torch.arange(2)
+    alone = layer.visible_mean(off, None, on).detach()
+    torch.testing.assert_close(
+        alone, (mean if bias else torch.full_like(mean, 0.5)).expand(2, -1, -1), atol=2e-4, rtol=0
+    )
     assert layer.a.requires_grad == layer.b.requires_grad == bias
+    groups = torch.stack([mean.flip(0), mean.flip(1)])
+    layer.start_from(mean, groups)
+    if bias:
+        torch.testing.assert_close(layer.visible_mean(off, None, on).detach(), groups, atol=2e-4, rtol=0)
+
+
+def test_start_from_groups_is_a_mixture_of_independent_units():
+    """Without weights log P(x | on = j) is that of units with the group's means, and groups are equally probable."""
+    layer = CapsuleLayer((3, 2), (2, 2), iterations=1, initial_std=0.0, dtype=F64)
+    groups = torch.rand(2, 3, 2, dtype=F64, generator=torch.Generator().manual_seed(0))
+    layer.start_from(groups.mean(0), groups)
+    x = torch.bernoulli(groups.mean(0).expand(7, -1, -1))
+    expected = torch.softmax(
+        -torch.nn.functional.binary_cross_entropy(
+            groups.expand(7, -1, -1, -1), x[:, None].expand(-1, 2, -1, -1), reduction="none"
+        ).sum((2, 3)),
+        -1,
+    )
+    torch.testing.assert_close(layer.on_probability(layer(x).z, x).detach(), expected)
 
 
 def test_initial_weights():
@@ -217,7 +240,7 @@ def test_torch_compile_takes_a_layer_whole(rng):
 
     def both_ways(layer, x):
         c, z = layer(x)
-        return layer.on_probability(z), layer.visible_mean(z, c)
+        return layer.on_probability(z, x), layer.visible_mean(z, c)
 
     def gradient(outputs):
         return torch.autograd.grad(outputs[1].sum(), layer.w_JNMI)

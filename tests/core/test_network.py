@@ -35,9 +35,12 @@ def test_encode(model, images):
     on, hidden = model.encode(images)
     assert (on.shape, hidden.shape) == ((20, 4), (20, 4, 6))
     x = torch.from_numpy(images.astype(np.float32) / 255).permute(0, 3, 1, 2)
-    z = model.top(model.autoencoder.encode(x)).z
+    code, top = model.autoencoder.encode(x), model.top
+    z = top(code).z
     np.testing.assert_allclose(hidden, z, atol=1e-5)
-    np.testing.assert_allclose(on, torch.softmax(z.square().sum(-1) / 2 + model.top.d, -1), atol=1e-5)
+    visible = torch.einsum("jim,bim->bj", top.a, code - top.mu)
+    expected = torch.softmax(z.square().sum(-1) / 2 + visible + top.d, -1)
+    np.testing.assert_allclose(on, expected.detach(), atol=1e-5)
 
 
 def test_the_settings_reach_every_layer():
@@ -66,7 +69,7 @@ def test_up_through_three_layers():
     torch.testing.assert_close(up.x, torch.sigmoid(middle(torch.sigmoid(below(up.code).z)).z))
     torch.testing.assert_close((up.c, up.z), tuple(top(up.x)))
     torch.testing.assert_close(up.hidden, torch.sigmoid(up.z))
-    torch.testing.assert_close(up.on, top.on_probability(up.z))
+    torch.testing.assert_close(up.on, top.on_probability(up.z, up.x))
     assert torch.equal(up.winner, up.on.argmax(-1))
 
 
@@ -123,8 +126,9 @@ def test_decode_pose():
 @torch.no_grad()
 def test_reconstruct_uses_the_winner_and_the_routing_of_the_way_up(model, images):
     decoded = model.reconstruct(images)
-    c, z = model.top(model.autoencoder.encode(model.tensor(images)))
-    on = model.top.on_probability(z).argmax(-1)
+    x = model.autoencoder.encode(model.tensor(images))
+    c, z = model.top(x)
+    on = model.top.on_probability(z, x).argmax(-1)
     h = torch.zeros_like(z)
     h[range(20), on] = z[range(20), on]
     assert model.logit_scale > 1

@@ -59,41 +59,16 @@ def test_literal_is_the_paper_at_the_size_of_the_run(data):
     assert (c.channels, c.layers, c.limit, c.batch_size, c.code_noise) == (16, "4x6", 256, 32, 0)
 
 
-@pytest.mark.parametrize("make", [*baselines.FAST.values(), *baselines.SLOW.values()])
 @pytest.mark.parametrize("seed", [-1, 2**40])
-def test_baselines_take_any_seed(data, make, seed):
+def test_slow_baselines_take_any_seed(data, seed):
     other = EvaluationData(data.network, samples=5, seed=seed)
     other.train, other.test = data.train.spread(60), data.test.spread(20)
-    images, winner, features = make(other)
-    assert images.shape == (5, 12, 12, 1)
-    assert 0 <= images.min() <= images.max() <= 1
-    assert winner is None or set(winner) <= {0, 1, 2, 3}
-    assert np.isfinite(features(other.test)).all()
-
-
-def test_kmeans_samples_have_the_moments_of_their_cluster(data, monkeypatch):
-    """One cluster, and as many components as the codes have dimensions: one Gaussian with their covariance."""
-    size = data.train.codes[0].size
-    monkeypatch.setattr(data.network.top, "upper", (1, size))
-    monkeypatch.setattr(data, "samples", 20_000)
-    monkeypatch.setattr(data, "decode", lambda codes: codes)
-    drawn = baselines.kmeans_pca(data).images
-    codes = baselines.flat(data.train)
-    np.testing.assert_allclose(drawn.mean(0), codes.mean(0), atol=0.02)
-    np.testing.assert_allclose(np.cov(drawn.T), np.cov(codes.T), atol=0.01)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("kinds", [4, 3, 1])
-def test_kmeans_of_clusters_without_directions(labelled, kinds):
-    """Clusters of one code, of equal codes, and of none if there are more clusters than kinds of codes."""
-    data = labelled(np.zeros(30 * 10, np.int64), limit=20)
-    rows = np.arange(4 if kinds == 4 else 20) % kinds
-    data.train = type(data.train)(*(part[rows] for part in data.train))
-    images, _, features = baselines.kmeans_pca(data)
-    assert features is None
-    decoded = {image.tobytes() for image in data.decode(baselines.flat(data.train))}
-    assert {image.tobytes() for image in images} <= decoded
+    made = [make() for rows in baselines.SLOW for make in rows(other).values()]
+    for images, winner, features in made:
+        assert images.shape == (5, 12, 12, 1)
+        assert 0 <= images.min() <= images.max() <= 1
+        assert winner is None or set(winner) <= {0, 1, 2, 3}
+        assert features is None or np.isfinite(features(other.test)).all()
 
 
 def test_an_rbm_samples_its_distribution():

@@ -22,7 +22,7 @@ def layer_and_routing(gate, neurons):
     layer = CapsuleLayer((3, 2), (2, 2), gate=gate, neurons=neurons, initial_std=0.75, seed=1, dtype=F64)
     with torch.no_grad():
         layer.mu.copy_(0.3 * torch.rand(3, 2, generator=rng, dtype=F64))
-        layer.a.copy_(0.5 * torch.randn(3, 2, generator=rng, dtype=F64))
+        layer.a.copy_(0.5 * torch.randn(layer.a.shape, generator=rng, dtype=F64))
         layer.b.copy_(0.5 * torch.randn(2, 2, generator=rng, dtype=F64))
         layer.d.copy_(torch.tensor([-0.4, 0.4]))
     return layer, torch.softmax(torch.randn(2, 3, generator=rng, dtype=F64), -1)
@@ -62,7 +62,7 @@ def test_log_z_of_independent_units_is_exact(gate, neurons):
 def test_a_gibbs_step_leaves_the_distribution_invariant(gate, neurons, t):
     m = annealed(gate, neurons)
     x, rng = exact_samples(m, t, 100_000)
-    after = m.gibbs(m.layer.preactivation(x, None), t, rng).flatten(1)
+    after = m.gibbs(x, m.layer.preactivation(x, None), t, rng).flatten(1)
     number = (after @ (2.0 ** torch.arange(5, -1, -1, dtype=F64))).long()
     found, p = torch.bincount(number, minlength=64) / len(after), torch.softmax(log_weights(m, t), 0)
     assert float((found - p).abs().max()) < 5 * float((p.max() / len(after)).sqrt())

@@ -140,7 +140,7 @@ def test_heat_colours_follow_the_weights(model, view):
     image, places, pixels = heat.heat(model, view)
     weight = view.place_weight[view.winner]
     assert image.image is view.image
-    assert places.image == pytest.approx(heat.colour(weight, np.abs(weight - 1).max()))
+    assert places.image == pytest.approx(heat.colour(weight, heat.span_of(weight)))
     tint = heat.colour(heat.over_pixels(model, weight), pixels.span)
     assert pixels.image == pytest.approx(tint * (0.35 + 0.65 * view.image))
     figure = heat.draw_heat([image, places, pixels], "title")

@@ -72,5 +72,5 @@ def test_the_logit_scale_is_the_largest_that_preserves_the_brightness(monkeypatc
     net = network()
     grey = lambda n, change: torch.full((n, 1, 2, 2), 0.5 + change)  # noqa: E731
     monkeypatch.setattr(net.autoencoder, "decode", lambda x: grey(len(x), 0))
-    monkeypatch.setattr(net, "down", lambda h, c, scale: grey(len(h), slope * (scale - 1)))
+    monkeypatch.setattr(net, "down", lambda h, c, scale, on: grey(len(h), slope * (scale - 1)))
     assert find_logit_scale(net, codes(net, 40)) == expected

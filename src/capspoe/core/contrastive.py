@@ -45,7 +45,7 @@ class Gradients(NamedTuple):
     """Estimates of d log P / d parameter for fixed c, averaged over the batch (ascent direction)."""
 
     w_JNMI: Float[Tensor, "J N M I"]
-    a: Float[Tensor, "I M"]
+    a: Float[Tensor, "*J I M"]
     b: Float[Tensor, "J N"]
     d: Float[Tensor, " J"]
 
@@ -84,7 +84,7 @@ def hidden_phase(
 ) -> Phase:
     """The hidden side of x. With the gate one capsule is drawn, unless `on` gives it."""
     mean = layer.hidden_mean(z)
-    probability = layer.on_probability(z, temperature)
+    probability = layer.on_probability(z, x, temperature)
     if not layer.gate.exclusive:
         return Phase(x, mean, None, probability)
     if on is None:
@@ -101,17 +101,21 @@ def negative_phase(
     temperature: float = 1.0,
     regate: bool = False,
     sample_visible: bool = False,
+    sample_hidden: bool = True,
 ) -> Phase:
     """k steps of the chain h ~ P(h | x), x = P(x | h), with c fixed.
 
     The visible units hold their probabilities, as in the paper; `sample_visible` draws them, which makes the chain
-    exact.
+    exact. Without `sample_hidden` the hidden units hold their means as well, which section 4 of the paper can be read
+    to say.
     """
     phase = positive
     for step in range(k):
         stream = 4 * step
-        h = mask_off(layer.sample_hidden(phase.mean, noise, stream + 1), phase.on)
-        x = layer.visible_mean(h, c)
+        h = phase.mean
+        if sample_hidden:
+            h = mask_off(layer.sample_hidden(h, noise, stream + 1), phase.on)
+        x = layer.visible_mean(h, c, phase.on)
         if sample_visible:
             x = (noise.uniform(stream + 2, *x.shape[1:]) < x).to(x)
         z = layer.preactivation(x, c)
@@ -128,10 +132,18 @@ def gradients(
     ends = [correlation(layer, phase.x, phase.mean, c) for phase in (positive, negative)]
     return Gradients(
         w_JNMI=(ends[0] - ends[1]) / len(positive.x),
-        a=(positive.x - negative.x).mean(0),
+        a=(visible_statistics(layer, positive) - visible_statistics(layer, negative)) / len(positive.x),
         b=(positive.mean - negative.mean).mean(0),
         d=(positive.on_probability - negative.on_probability).mean(0),
     )
+
+
+def visible_statistics(layer: CapsuleLayer, phase: Phase) -> Float[Tensor, "*J I M"]:
+    """Sum over the batch of x, or with the gate of x - mu over the images of each capsule: minus dE/da."""
+    if phase.on is None:
+        return phase.x.sum(0)
+    own = layer.a.new_zeros(layer.a.shape)
+    return own.index_add_(0, phase.on, phase.x - layer.mu)
 
 
 def correlation(
@@ -156,6 +168,7 @@ def step(
     temperature: float = 1.0,
     regate: bool = False,
     sample_visible: bool = False,
+    sample_hidden: bool = True,
     on: Int[Tensor, " B"] | None = None,
     gate_loss_weight: float = 0.0,
 ) -> tuple[Gradients, Info]:
@@ -165,13 +178,14 @@ def step(
     with which the gate learns to choose it.
     """
     check_count("k", k)
-    if layer.gate.exclusive and not regate:
+    if layer.gate.exclusive and sample_hidden and not regate:
         fused = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
         if fused:
             return fused_step(fused, layer, x, noise, k, temperature, sample_visible, on, gate_loss_weight)
     c, z = layer(x)
     positive = hidden_phase(layer, x, z, noise, 0, temperature, on)
-    negative = negative_phase(layer, positive, c, noise, k, temperature, regate, sample_visible)
+    chain = (k, temperature, regate, sample_visible, sample_hidden)
+    negative = negative_phase(layer, positive, c, noise, *chain)
     info = Info(
         reconstruction=(positive.x - negative.x).square().mean(),
         use=positive.on_probability.mean(0),
@@ -181,23 +195,20 @@ def step(
     found = gradients(layer, positive, negative, c)
     if gate_loss_weight and on is not None and layer.gate.exclusive:
         weight = gate_loss_weight / (temperature * len(x))
-        error = gate_gradient(layer, z, on, positive.on_probability, weight)
+        error_BJ = gate_error(on, positive.on_probability, weight)
+        error = error_BJ[:, :, None] * layer.hidden_mean(z)
         found.w_JNMI.add_(correlation(layer, x, error, c))
+        found.a.add_(torch.einsum("bj,bim->jim", error_BJ, x - layer.mu))
         found.b.add_(error.sum(0))
     return found, info
 
 
-def gate_gradient(
-    layer: CapsuleLayer,
-    z: Float[Tensor, "B J N"],
-    target: Int[Tensor, " B"],
-    probability: Float[Tensor, "B J"],
-    weight: float,
-) -> Float[Tensor, "B J N"]:
-    """weight times the gradient of log P(target | x) with respect to z."""
-    error = F.one_hot(target, probability.shape[1]).to(z) - probability
-    error = torch.where(error.abs() < NEGLIGIBLE, 0, weight * error)
-    return error[:, :, None] * layer.hidden_mean(z)
+def gate_error(
+    target: Int[Tensor, " B"], probability: Float[Tensor, "B J"], weight: float
+) -> Float[Tensor, "B J"]:
+    """weight times the gradient of log P(target | x) with respect to the gate's logits."""
+    error = F.one_hot(target, probability.shape[1]).to(probability) - probability
+    return torch.where(error.abs() < NEGLIGIBLE, 0, weight * error)
 
 
 def fused_step(
@@ -216,7 +227,7 @@ def fused_step(
     check_tensor("x", x, sizes, like=layer.w_JNMI, finite=False)
     x_BMI = fused.centred(x, layer.mu)
     c, z, entropy = layer.route_fused(fused, x_BMI)
-    probability = layer.on_probability(z, temperature)
+    probability = layer.on_probability(z, x, temperature)
     target = on if gate_loss_weight else None
     if on is None:
         on = noise.choose(0, probability)
@@ -229,8 +240,10 @@ def fused_step(
         uniform=(lambda step: noise.uniform(4 * step + 2, *layer.lower)) if sample_visible else None,
     )  # fmt: skip
     if target is not None:
-        error = gate_gradient(layer, z, target, probability, gate_loss_weight / (temperature * len(x)))
+        error_BJ = gate_error(target, probability, gate_loss_weight / (temperature * len(x)))
+        error = error_BJ[:, :, None] * layer.hidden_mean(z)
         fused.add_correlation(error, x_BMI, weights, layer.fan, w)
+        a.add_((error_BJ.T @ x_BMI.flatten(1)).view(-1, *x_BMI.shape[1:]).transpose(1, 2))
         b.add_(error.sum(0))
     info = Info(
         reconstruction=reconstruction,

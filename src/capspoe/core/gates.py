@@ -13,7 +13,7 @@ from capspoe.core.routing import squash_length
 class Gate(Protocol):
     """What a layer needs to know about its gate.
 
-    z is (B, J, N), log_evidence F_j is (B, J), bias d is (J,).
+    z is (B, J, N); log_evidence (B, J) is F_j, in an exclusive gate with the capsule's visible bias; bias d is (J,).
     """
 
     name: str
@@ -61,6 +61,14 @@ def mask_off(h: Float[Tensor, "B J N"], on: Int[Tensor, " B"] | None) -> Float[T
     if on is None:
         return h
     return h * F.one_hot(on, h.shape[1]).to(h)[:, :, None]
+
+
+def on_weights(h: Float[Tensor, "B J N"], on: Tensor | None) -> Float[Tensor, "B J"]:
+    """How much each capsule is on: one for `on` (B,), given weights `on` (B, J), or equal for all that are not 0."""
+    if on is None:
+        active = (h != 0).any(-1).to(h)
+        return active / active.sum(-1, keepdim=True).clamp_min(1)
+    return on if on.ndim == 2 else F.one_hot(on, h.shape[1]).to(h)
 
 
 def place(h_BN: Float[Tensor, "B N"], on: Int[Tensor, " B"], capsules: int) -> Float[Tensor, "B J N"]:

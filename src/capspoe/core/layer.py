@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from capspoe import kernels
 from capspoe.core.checks import check_choice, check_count, check_tensor
-from capspoe.core.gates import GATES
+from capspoe.core.gates import GATES, on_weights
 from capspoe.core.neurons import NEURONS
 from capspoe.core.noise import Noise
 from capspoe.core.routing import Agreement, Normalize, Routing, reverse_route, route
@@ -21,7 +22,10 @@ class CapsuleLayer(nn.Module):
 
     .. math::
         E(x, h) = -\sum_{ij} c_{ij}\, h_j^T W_{ij} (x_i - \mu_i) - a^T x - \sum_j b_j^T h_j
-                  \;[+ |h|^2 / 2 \text{ for gaussian neurons}]\;[- d_{on} \text{ with the gate}]
+                  \;[+ |h|^2 / 2 \text{ for gaussian neurons}]
+
+    With the gate, capsule j being on, a^T x becomes a_j^T (x - \mu) + d_j: every capsule has a visible bias of its
+    own, as every component has in a mixture of RBMs (Nair and Hinton 2008).
 
     The first term is the paper's (Eq. 8 and 9). With the routing weights c fixed it is a restricted Boltzmann
     machine with weights c_ij W_ij, so everything below is exact for the c at hand.
@@ -38,7 +42,7 @@ class CapsuleLayer(nn.Module):
     iterations : routing iterations; 1 means uniform weights
     gate : "winner", exactly one capsule is on (an implicit mixture of RBMs); "none", the paper's energy as written
     neurons : kind of upper neurons, "gaussian" or "binary"
-    bias : whether to learn the biases a (I, M) and b (J, N); the paper has none
+    bias : whether to learn the biases a, (I, M) or with the gate (J, I, M), and b (J, N); the paper has none
     centred : whether to subtract the mean code mu (I, M)
     normalize, agreement, sharpness, detach_routing : see `capspoe.route`
     initial_std : standard deviation of the initial w
@@ -88,7 +92,8 @@ class CapsuleLayer(nn.Module):
         (I, M), (J, N) = self.lower, self.upper
         start = torch.randn((J, N, M, I), generator=torch.Generator().manual_seed(seed), dtype=dtype)
         self.w_JNMI = nn.Parameter(initial_std * start)
-        self.a = nn.Parameter(torch.zeros(I, M, dtype=dtype), requires_grad=bias)
+        own = (J,) if self.gate.exclusive else ()  # with the gate every capsule has its own visible bias
+        self.a = nn.Parameter(torch.zeros(*own, I, M, dtype=dtype), requires_grad=bias)
         self.b = nn.Parameter(torch.zeros(J, N, dtype=dtype), requires_grad=bias)
         self.register_buffer("d", torch.zeros(J, dtype=dtype))
         self.register_buffer("mu", torch.zeros(I, M, dtype=dtype))
@@ -115,14 +120,23 @@ class CapsuleLayer(nn.Module):
         return f"{I}x{M} -> {J}x{N}, iterations={self.iterations}, gate={gate}, neurons={neurons}"
 
     @torch.no_grad()
-    def start_from(self, mean_code: Float[Tensor, "I M"]) -> None:
-        """Centre on the mean code, and set the visible bias so that the layer alone reproduces it."""
+    def start_from(
+        self, mean_code: Float[Tensor, "I M"], group_means: Float[Tensor, "J I M"] | None = None
+    ) -> None:
+        """Centre on the mean code, and set the visible bias so that the layer alone reproduces it.
+
+        With `group_means`, the mean codes of the gate's targets, every capsule starts as its group: a mixture of
+        independent units.
+        """
         check_tensor("mean_code", mean_code, {"I": self.lower[0], "M": self.lower[1]})
         mean = mean_code.to(self.mu)
         if self.centred:
             self.mu.copy_(mean)
         if self.bias:
-            self.a.copy_(torch.logit(mean, eps=1e-4))
+            self.a.copy_(torch.logit(mean if group_means is None else group_means.to(self.mu), eps=1e-4))
+        if self.bias and group_means is not None:
+            self.d.copy_((self.a * self.mu - F.softplus(self.a)).sum((1, 2)))
+            self.d.sub_(self.d.mean())
 
     def relative(self, c: Float[Tensor, "B J I"] | None) -> Float[Tensor, "B J I"] | None:
         """r = fan c, or None where the weights are uniform (r = 1): always so with one iteration."""
@@ -179,20 +193,28 @@ class CapsuleLayer(nn.Module):
         """h ~ P(h | x), given its mean."""
         return self.neurons.sample(mean, noise, stream)
 
-    def on_probability(self, z: Float[Tensor, "B J N"], temperature: float = 1.0) -> Float[Tensor, "B J"]:
+    def on_probability(
+        self, z: Float[Tensor, "B J N"], x: Float[Tensor, "B I M"], temperature: float = 1.0
+    ) -> Float[Tensor, "B J"]:
         """P(j on | x), by the gate."""
-        return self.gate.on_probability(z, self.log_evidence(z), self.d, temperature)
+        return self.gate.on_probability(z, self.log_evidence(z, x), self.d, temperature)
 
     # Down: from the upper layer to the lower one.
 
     def visible_mean(
-        self, h: Float[Tensor, "B J N"], c: Float[Tensor, "B J I"] | None
+        self, h: Float[Tensor, "B J N"], c: Float[Tensor, "B J I"] | None, on: Tensor | None = None
     ) -> Float[Tensor, "B I M"]:
-        """P(x_i = 1 | h) = sigmoid(a_i + sum_j c_ij W_ij^T h_j) (Eq. 15) for fixed c; None means uniform."""
+        """P(x_i = 1 | h) = sigmoid(a_i + sum_j c_ij W_ij^T h_j) (Eq. 15) for fixed c; None means uniform.
+
+        `on` is the capsule whose visible bias counts, (B,), or the weight of each, (B, J); by default those that are
+        not 0.
+        """
         w, r = self.w_JNMI, self.relative(c)
+        own = self.gate.exclusive
+        a = torch.einsum("bj,jim->bim", on_weights(h, on), self.a) if own else self.a
         if r is None:
-            return torch.sigmoid(self.a + torch.einsum("jnmi,bjn->bim", w, h))
-        y = self.a.expand(h.shape[0], -1, -1)
+            return torch.sigmoid(a + torch.einsum("jnmi,bjn->bim", w, h))
+        y = a.expand(h.shape[0], -1, -1)
         for j in range(self.upper[0]):
             y = y + torch.einsum("nmi,bn,bi->bim", w[j], h[:, j], r[:, j])
         return torch.sigmoid(y)
@@ -221,25 +243,27 @@ class CapsuleLayer(nn.Module):
         on: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, " B"]:
         """E(x, h) for fixed c (Eq. 9). With the gate, `on` is the capsule that is on; h is 0 elsewhere."""
-        energy = -(self.preactivation(x, c) * h).sum((1, 2)) - (self.a * x).sum((1, 2))
-        energy = energy + self.neurons.energy(h).sum((1, 2))
-        if self.gate.exclusive:
-            if on is None:
-                raise InputError("on is needed: with the gate the energy depends on which capsule is on")
-            energy = energy - self.d[on]
-        return energy
+        energy = self.neurons.energy(h).sum((1, 2)) - (self.preactivation(x, c) * h).sum((1, 2))
+        if not self.gate.exclusive:
+            return energy - (self.a * x).sum((1, 2))
+        if on is None:
+            raise InputError("on is needed: with the gate the energy depends on which capsule is on")
+        return energy - (self.a[on] * (x - self.mu)).sum((1, 2)) - self.d[on]
 
-    def log_evidence(self, z: Float[Tensor, "B J N"]) -> Float[Tensor, "B J"]:
-        """F_j = log of the sum of exp(z_j . h_j - E_0(h_j)) over the states of capsule j.
+    def log_evidence(self, z: Float[Tensor, "B J N"], x: Float[Tensor, "B I M"]) -> Float[Tensor, "B J"]:
+        """F_j = log of the sum of exp(z_j . h_j - E_0(h_j)) over capsule j's states; with the gate + a_j'(x - mu).
 
-        sum_n log(1 + exp(z_jn)) for binary neurons, |z_j|^2 / 2 for gaussian ones (up to a constant).
+        The sum is sum_n log(1 + exp(z_jn)) for binary neurons, |z_j|^2 / 2 for gaussian ones (up to a constant).
         """
-        return self.neurons.log_partition(z).sum(-1)
+        log_evidence = self.neurons.log_partition(z).sum(-1)
+        if self.gate.exclusive:
+            log_evidence = log_evidence + (x - self.mu).flatten(1) @ self.a.flatten(1).T
+        return log_evidence
 
     def free_energy(self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, " B"]:
         """-log P(x) - log Z for fixed c: the marginal of Eq. 13, whose product runs over j and n."""
-        log_evidence = self.log_evidence(self.preactivation(x, c))
-        return -self.gate.log_evidence(log_evidence, self.d) - (self.a * x).sum((1, 2))
+        total = self.gate.log_evidence(self.log_evidence(self.preactivation(x, c), x), self.d)
+        return -total if self.gate.exclusive else -total - (self.a * x).sum((1, 2))
 
     @torch.no_grad()
     def balance(

@@ -119,7 +119,7 @@ class Network(nn.Module):
         """Route a code through all layers."""
         x = self.layer_input(code, len(self.layers) - 1)
         c, z = self.top(x)
-        on, hidden = self.top.on_probability(z), self.top.hidden_mean(z)
+        on, hidden = self.top.on_probability(z, x), self.top.hidden_mean(z)
         return Up(code, x, c, z, on, hidden, self.top.gate.exclusive)
 
     def up(self, images: Float[Tensor, "B C H W"]) -> Up:
@@ -131,6 +131,7 @@ class Network(nn.Module):
         h: Float[Tensor, "B J N"],
         c: Float[Tensor, "B J I"] | None = None,
         logit_scale: float | None = None,
+        on: Tensor | None = None,
     ) -> Float[Tensor, "B C H W"]:
         """Top-layer states to images.
 
@@ -140,8 +141,9 @@ class Network(nn.Module):
         c : routing weights of the top layer, such as those of the way up; by default reverse routing finds them
         logit_scale : factor on the code's logits; by default the model's own. P(x | h) averages over what h leaves
             open, so it is less decided than real codes are. 1 leaves the probabilities as they are.
+        on : the capsule that is on, (B,), or the weight of each, (B, J); by default those that are not 0
         """
-        x = self.top.visible_mean(h, self.top.reverse(h) if c is None else c)
+        x = self.top.visible_mean(h, self.top.reverse(h) if c is None else c, on)
         scale = self.config.logit_scale if logit_scale is None else logit_scale
         if scale != 1:
             x = torch.sigmoid((self.logit_scale if scale is None else scale) * torch.logit(x, eps=1e-6))
@@ -153,7 +155,8 @@ class Network(nn.Module):
         self, capsule: Int[Tensor, " B"], z: Float[Tensor, "B N"], logit_scale: float | None = None
     ) -> Float[Tensor, "B C H W"]:
         """Images with one capsule on, given its pre-activations."""
-        return self.down(place(self.top.hidden_mean(z), capsule, self.top.upper[0]), None, logit_scale)
+        h = place(self.top.hidden_mean(z), capsule, self.top.upper[0])
+        return self.down(h, None, logit_scale, capsule)
 
     # Arrays.
 

@@ -25,14 +25,18 @@ def pseudo_likelihood(
     r = layer.relative(c)
     r_BJ1I = x.new_ones(1, 1, 1, 1) if r is None else r[:, :, None]
     x_BMI = x.transpose(1, 2)
+    own = layer.gate.exclusive  # with the gate the visible bias is part of each capsule's evidence
+    bias_BJ = (x - layer.mu).flatten(1) @ layer.a.flatten(1).T if own else z_BJN.new_zeros(z_BJN.shape[:2])
 
     def minus_free_energy(change_BMI: Tensor) -> Float[Tensor, "B M I"]:
-        """-F after one unit alone has changed by this much, without the visible bias; for every unit."""
-        log_evidence = z_BJN.new_zeros(())
+        """-F after one unit alone has changed by this much, without a shared visible bias; for every unit."""
+        change_B1MI = change_BMI[:, None]
+        log_evidence = bias_BJ[:, :, None, None] + (layer.a.transpose(1, 2) * change_B1MI if own else 0)
         for n in range(layer.upper[1]):
-            shift = layer.w_JNMI[:, n] * r_BJ1I * change_BMI[:, None]
+            shift = layer.w_JNMI[:, n] * r_BJ1I * change_B1MI
             log_evidence = log_evidence + layer.neurons.log_partition(z_BJN[:, :, n, None, None] + shift)
         return layer.gate.log_evidence(log_evidence.movedim(1, -1), layer.d)
 
-    logits_BMI = layer.a.T + (minus_free_energy(1 - x_BMI) - minus_free_energy(-x_BMI))
+    logits_BMI = minus_free_energy(1 - x_BMI) - minus_free_energy(-x_BMI)
+    logits_BMI = logits_BMI if own else layer.a.T + logits_BMI
     return -F.binary_cross_entropy_with_logits(logits_BMI, x_BMI, reduction="none").sum((1, 2))

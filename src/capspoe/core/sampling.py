@@ -94,6 +94,9 @@ def sample_at(
     scale = network.config.prior_scale if prior_scale is None else prior_scale
     if not 0 <= scale <= 100:
         raise InputError(f"prior_scale must be between 0 and 100, not {scale!r}")
+    logit_scale = network.config.logit_scale
+    if logit_scale is None and prior == "standard":
+        logit_scale = 1.0  # the paper's own, unless a scale was set
     rows = torch.from_numpy(index).to(network.device)
     noise = Noise(int(seed), 0, rows)
     if on is None:
@@ -106,7 +109,7 @@ def sample_at(
     logit_scale = network.config.logit_scale
     if logit_scale is None and prior == "standard":  # the paper scales nothing
         logit_scale = 1.0
-    images = network.down(h, logit_scale=logit_scale)
+    images = network.down(h, logit_scale=logit_scale, on=chosen)
     return Samples(network.array(images), chosen.cpu().numpy())
 
 
@@ -125,5 +128,5 @@ def gibbs_step(
     """Draw from the means, go down with the reverse routing weights and up with the forward ones: new means."""
     top = network.top
     h = mask_off(top.sample_hidden(mean, noise, 0), on)
-    x = top.visible_mean(h, top.reverse(h))
+    x = top.visible_mean(h, top.reverse(h), on)
     return mask_off(top.hidden_mean(top(x).z), on)

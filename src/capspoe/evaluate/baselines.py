@@ -2,7 +2,6 @@
 
 import copy
 import math
-import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -12,9 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
@@ -23,17 +19,18 @@ from capspoe.config import BINARY_RATE, Config, preset
 from capspoe.core.autoencoder import ConvAutoencoder
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.network import Network
+from capspoe.core.prior import CapsulePrior
 from capspoe.core.sampling import sample
+from capspoe.data import evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split, encode_codes, in_memory
 from capspoe.evaluate.features import CHUNK, as_tensor, minimize
+from capspoe.evaluate.groups import Models, draw, flat
 from capspoe.training.codes import codes_in_memory
-from capspoe.training.fit_prior import fit_prior
+from capspoe.training.fit_prior import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
 from capspoe.training.in_memory import fit_capsules
 from capspoe.training.loops import code_batch, layer_steps, planned_steps
 from capspoe.training.optimizers import capsule_optimizer
 from capspoe.training.train import train_run
-
-Models = dict[str, Callable[[], Output]]  # rows of the table
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no gate targets: the gate anneals": {"gate_targets": "none"},
@@ -43,13 +40,12 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "prior scale 1": {"prior_scale": 1.0},
     "logit scale 1": {"logit_scale": 1.0},
 }
+PLAIN: dict[str, Any] = {"prior_components": 1, "prior_scale": 1.0, "logit_scale": 1.0}
 SAMPLING = {"prior_components", "prior_scale", "logit_scale"}  # settings that need no new training
 SAME_AS_RUN = (
     "size", "crop", "colour", "limit", "skip_bad", "channels", "layers", "autoencoder_epochs", "epochs", "min_steps",
     "batch_size", "seed", "threads",
 )  # fmt: skip
-CLUSTERED = 20_000  # codes that k-means and the mixture are fitted to
-MIXTURE_DIMENSIONS = 64  # principal components of the codes for the mixture
 RBM_RATE, RBM_GIBBS = 0.02, 1000  # learning rate; steps from random hidden units to a sample
 
 
@@ -75,6 +71,9 @@ def own(data: EvaluationData, gibbs: int) -> Models:
         "floor: autoencoder reconstructions": lambda: Output(reconstruct(training, "autoencoder")),
         "floor: capsule reconstructions": lambda: Output(reconstruct(training)),
         "capspoe": make,
+        "capspoe, plain": lambda: output(
+            variant(data.network, data.train.codes, **PLAIN), data, probed=False
+        ),
         "capspoe, the paper's sampling": partial(make, "standard", probed=False),
         f"capspoe, after {gibbs} Gibbs steps": partial(make, gibbs=gibbs, probed=False),
     }
@@ -135,47 +134,6 @@ def literal(data: EvaluationData, folder: Path) -> Output:
     )
 
 
-def flat(split: Split) -> np.ndarray:
-    return split.codes.reshape(len(split.codes), -1).astype(np.float32)
-
-
-def kmeans_pca(data: EvaluationData) -> Output:
-    """k-means with as many clusters as capsules; in each, a Gaussian in as many PCA components as neurons."""
-    (J, N), codes = data.network.top.upper, flat(data.train.spread(CLUSTERED))
-    clusters = KMeans(J, n_init=3, random_state=0).fit(codes)
-    rng = np.random.default_rng(data.seed % 2**64)
-    chosen = rng.choice(J, data.samples, p=np.bincount(clusters.labels_, minlength=J) / len(codes))
-    drawn, models = np.empty((data.samples, codes.shape[1]), np.float32), []
-    for j in range(J):
-        own, rows = codes[clusters.labels_ == j], chosen == j
-        if (own == own[:1]).all():  # no code, one, or equal ones
-            drawn[rows] = own[:1]
-            continue
-        pca = PCA(min(N, len(own) - 1, codes.shape[1]), random_state=0).fit(own)
-        scores = rng.standard_normal((int(rows.sum()), pca.n_components_)) * np.sqrt(pca.explained_variance_)
-        drawn[rows] = pca.mean_ + scores @ pca.components_
-        models.append(pca)
-
-    def features(split: Split) -> np.ndarray:
-        return np.concatenate([pca.transform(flat(split)) for pca in models], 1)
-
-    return Output(data.decode(drawn), clusters.predict(flat(data.test)), features if models else None)
-
-
-def mixture(data: EvaluationData) -> Output:
-    """A mixture of as many full Gaussians as capsules, in principal components of the codes."""
-    codes = flat(data.train.spread(CLUSTERED)).astype(np.float64)  # covariances need the precision
-    pca = PCA(min(MIXTURE_DIMENSIONS, *codes.shape), random_state=0).fit(codes)
-    model = GaussianMixture(data.network.top.upper[0], reg_covar=1e-4, random_state=0, max_iter=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(pca.transform(codes))
-    model.random_state = data.seed % 2**32
-    drawn = np.random.default_rng(data.seed % 2**64).permutation(model.sample(data.samples)[0])
-    winner = model.predict(pca.transform(flat(data.test).astype(np.float64)))
-    return Output(data.decode(pca.inverse_transform(drawn)), winner, lambda split: pca.transform(flat(split)))
-
-
 def rbm(data: EvaluationData) -> Output:
     """An RBM with as many hidden neurons as the capsules have, on the same codes."""
     config = data.network.config.replace(learning_rate=RBM_RATE, neurons="binary")
@@ -207,8 +165,11 @@ def sample_rbm(layer: CapsuleLayer, count: int, steps: int, seed: int) -> np.nda
     return torch.sigmoid(h @ w_HV + a).numpy()
 
 
-def vae(data: EvaluationData) -> Output:
-    """A VAE (Kingma and Welling 2014) with N + log2(J) latents: a pose, and what the choice of a capsule can tell."""
+def vae(data: EvaluationData) -> Models:
+    """A VAE (Kingma and Welling 2014) with N + log2(J) latents: a pose, and what the choice of a capsule can tell.
+
+    The second row draws from a mixture fitted to its latents, with the capsules' tricks.
+    """
     c, (J, N), pixels = data.network.config, data.network.top.upper, data.train.pixels
     conv = ConvAutoencoder(data.network.image, c.channels, dropout=0.0, code_noise=0.0, seed=c.seed)
     conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -220,8 +181,8 @@ def vae(data: EvaluationData) -> Output:
     def encode(images: Float[Tensor, "B C H W"]) -> tuple[Tensor, ...]:  # mean and log variance, (B, L) each
         return posterior(F.leaky_relu(conv.code_logits(images)).flatten(1)).chunk(2, -1)
 
-    def image_logits(z: Float[Tensor, "B L"]) -> Float[Tensor, "B C H W"]:
-        return conv.image_logits(torch.sigmoid(expand(z)).view(-1, *conv.code_shape))
+    def image_logits(z: Float[Tensor, "B L"], scale: float = 1.0) -> Float[Tensor, "B C H W"]:
+        return conv.image_logits(torch.sigmoid(scale * expand(z)).view(-1, *conv.code_shape))
 
     def loss(index: np.ndarray) -> Float[Tensor, ""]:  # the negative evidence lower bound, in nats per image
         images = as_tensor(pixels[index])
@@ -236,15 +197,36 @@ def vae(data: EvaluationData) -> Output:
         parts = np.array_split(split.pixels, -(-len(split.pixels) // CHUNK))
         return torch.cat([encode(as_tensor(part))[0] for part in parts]).numpy()
 
-    steps = planned_steps(2 * c.autoencoder_epochs, len(pixels), c)  # takes about as long as the whole run
-    optimizer = torch.optim.Adam(nn.ModuleList([conv, posterior, expand]).parameters(), 1e-3)
-    minimize(loss, CosineAnnealingLR(optimizer, steps), len(pixels), c.batch_size, steps, c.seed)
-    with torch.no_grad():
-        z = torch.randn(data.samples, latents, generator=torch.Generator().manual_seed(data.seed))
-        images = torch.cat([torch.sigmoid(image_logits(part)) for part in z.split(CHUNK)])
-    winner = KMeans(J, n_init=3, random_state=0).fit(means(data.train)).predict(means(data.test))
-    return Output(data.network.array(images), winner, means)
+    @cache
+    def fit() -> None:
+        steps = planned_steps(
+            2 * c.autoencoder_epochs, len(pixels), c
+        )  # takes about as long as the whole run
+        optimizer = torch.optim.Adam(nn.ModuleList([conv, posterior, expand]).parameters(), 1e-3)
+        minimize(loss, CosineAnnealingLR(optimizer, steps), len(pixels), c.batch_size, steps, c.seed)
+
+    @torch.no_grad()
+    def decode(z: Float[Tensor, "B L"], scale: float = 1.0) -> np.ndarray:
+        images = [torch.sigmoid(image_logits(part, scale)) for part in z.split(CHUNK)]
+        return data.network.array(torch.cat(images))
+
+    def with_mixture() -> Output:
+        known, prior = means(data.train), CapsulePrior(1, latents, J * c.prior_components)
+        prior.fit(0, known, c.seed)
+        some = evenly_spaced(len(known), BRIGHTNESS_IMAGES)
+        scale = c.logit_scale or largest_logit_scale(
+            lambda scale: torch.from_numpy(decode(torch.from_numpy(known[some]), scale)).mean(0),
+            as_tensor(pixels[some]).permute(0, 2, 3, 1).mean(0),
+        )
+        winner = KMeans(J, n_init=3, random_state=0).fit(known).predict(means(data.test))
+        return Output(decode(draw(prior, data, c.prior_scale)[1], scale), winner, means)
+
+    def plain() -> Output:
+        fit()
+        rng = torch.Generator().manual_seed(data.seed)
+        return Output(decode(torch.randn(data.samples, latents, generator=rng)))
+
+    return {"convolutional VAE": plain, "convolutional VAE + mixture of its latents": with_mixture}
 
 
-FAST = {"k-means + PCA on the codes": kmeans_pca, "Gaussian mixture on the codes": mixture}
-SLOW = {"RBM on the codes": rbm, "convolutional VAE": vae}
+SLOW: list[Callable[[EvaluationData], Models]] = [lambda data: {"RBM on the codes": partial(rbm, data)}, vae]

@@ -5,7 +5,9 @@ Annealing from independent units to the model underestimates log Z (Neal 2001; S
 annealing back from samples of the model overestimates it (Burda et al. 2015; Grosse et al. 2015), in expectation.
 At inverse temperature t in [0, 1], up to the constants (2 pi)^{1/2} of gaussian neurons,
 
-.. math:: p_t(x, h) \propto \exp\big((1 - t)\, a_0^T x + t\,(a^T x + z(x)^T h + d_{on}) - E_0(h)\big).
+.. math:: p_t(x, h) \propto \exp\big((1 - t)\, a_0^T x + t\,(a^T x + z(x)^T h) - E_0(h)\big),
+
+where with the gate a^T x is a_j^T (x - mu) + d_j of the capsule that is on.
 """
 
 import copy
@@ -33,28 +35,40 @@ class Annealed(NamedTuple):
     layer: CapsuleLayer
     base_IM: Tensor  # a_0, the logits of the independent units at t = 0
 
+    def log_evidence(self, x: X, z: Z, t: float) -> Float[Tensor, "B J"]:
+        """log of the sum of p*_t(x, h) over the states of each capsule, without a_0 and a shared visible bias."""
+        layer = self.layer
+        evidence = layer.neurons.log_partition(t * z).sum(-1)
+        return (
+            evidence + t * (x - layer.mu).flatten(1) @ layer.a.flatten(1).T
+            if layer.gate.exclusive
+            else evidence
+        )
+
     def log_weight(self, x: X, z: Z, t: float) -> Float[Tensor, " B"]:
         """log p*_t(x), unnormalised, the hidden states summed out."""
-        hidden = self.layer.gate.log_evidence(self.layer.log_evidence(t * z), t * self.layer.d)
-        return (x * ((1 - t) * self.base_IM + t * self.layer.a)).sum((1, 2)) + hidden
+        layer = self.layer
+        bias = (1 - t) * self.base_IM + (0 if layer.gate.exclusive else t * layer.a)
+        return (x * bias).sum((1, 2)) + layer.gate.log_evidence(self.log_evidence(x, z, t), t * layer.d)
 
     def log_z_base(self) -> float:
         """log Z at t = 0, where nothing is coupled."""
         x, z = torch.zeros(1, *self.layer.lower), torch.zeros(1, *self.layer.upper)
         return float(F.softplus(self.base_IM).sum() + self.log_weight(x.double(), z.double(), 0.0))
 
-    def gibbs(self, z: Z, t: float, rng: torch.Generator) -> X:
-        """h ~ p_t(h | x), then x ~ p_t(x | h), for x given by its z; leaves p_t(x) invariant."""
+    def gibbs(self, x: X, z: Z, t: float, rng: torch.Generator) -> X:
+        """h ~ p_t(h | x), then x ~ p_t(x | h); leaves p_t(x) invariant."""
         layer = self.layer
         noise: Any = SimpleNamespace(  # the interface of core.noise.Noise
             uniform=lambda _, *shape: torch.rand(len(z), *shape, generator=rng, dtype=z.dtype),
             normal=lambda _, *shape: torch.randn(len(z), *shape, generator=rng, dtype=z.dtype),
         )
-        h = layer.sample_hidden(layer.hidden_mean(t * z), noise, 0)
+        h, on = layer.sample_hidden(layer.hidden_mean(t * z), noise, 0), None
         if layer.gate.exclusive:
-            on = layer.gate.on_probability(z, layer.log_evidence(t * z), t * layer.d, 1.0)
-            h = mask_off(h, torch.multinomial(on, 1, generator=rng)[:, 0])
-        model = layer.a + torch.einsum("jnmi,bjn->bim", layer.w_JNMI, h)
+            probability = layer.gate.on_probability(z, self.log_evidence(x, z, t), t * layer.d, 1.0)
+            on = torch.multinomial(probability, 1, generator=rng)[:, 0]
+            h = mask_off(h, on)
+        model = (layer.a if on is None else layer.a[on]) + torch.einsum("jnmi,bjn->bim", layer.w_JNMI, h)
         return (noise.uniform(0, *layer.lower) < torch.sigmoid((1 - t) * self.base_IM + t * model)).to(z)
 
     def anneal(self, x: X, times: list[float], rng: torch.Generator) -> tuple[Tensor, X]:
@@ -62,7 +76,7 @@ class Annealed(NamedTuple):
         total, z = torch.zeros(len(x), dtype=torch.float64), self.layer.preactivation(x, None)
         for t, following in pairwise(times):
             total += self.log_weight(x, z, following) - self.log_weight(x, z, t)
-            x = self.gibbs(z, following, rng)
+            x = self.gibbs(x, z, following, rng)
             z = self.layer.preactivation(x, None)
         return total, x
 
@@ -91,7 +105,7 @@ def log_z(m: Annealed, data: X, steps: int, chains: int, warm: int, seed: int = 
 
     def down(x: X) -> float:
         for _ in range(warm):
-            x = m.gibbs(m.layer.preactivation(x, None), 1.0, rng)
+            x = m.gibbs(x, m.layer.preactivation(x, None), 1.0, rng)
         return base - log_mean(m.anneal(x, times[::-1], rng)[0])
 
     start = torch.rand(chains, *m.layer.lower, generator=rng, dtype=torch.float64) < torch.sigmoid(m.base_IM)
@@ -114,8 +128,16 @@ def likelihood(data: EvaluationData, steps: int, chains: int) -> dict[str, Any]:
         return (torch.rand(x.shape, generator=rng, dtype=torch.float64) < x.cpu().double()).double()
 
     train, test = binary(inputs(data.train.spread(5000))), binary(inputs(data.test.spread(2000)))
-    some = inputs(data.train.spread(2000))
-    c = torch.stack([network.top(x).c.cpu().double().sum(0) for x in some.split(256)]).sum(0) / len(some)
+    c, weight = torch.zeros(()), torch.zeros(())
+    for x in inputs(data.train.spread(2000)).split(256):  # each capsule's mean weights, over its own images
+        up = network.top(x)
+        on = (
+            network.top.on_probability(up.z, x)
+            if network.top.gate.exclusive
+            else torch.ones_like(up.z[..., 0])
+        )
+        c, weight = c + (on[..., None] * up.c).cpu().double().sum(0), weight + on.cpu().double().sum(0)
+    c = torch.where(weight[:, None] > 0, c / weight[:, None], 1 / network.top.fan)
     m = Annealed(freeze(network.top, c), torch.logit(train.mean(0), eps=0.01))
     estimates = log_z(m, train, steps, chains, min(steps, 200), data.seed)
     unnormalised = float(m.log_weight(test, m.layer.preactivation(test, None), 1.0).mean())

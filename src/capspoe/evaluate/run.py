@@ -21,6 +21,7 @@ from capspoe.errors import DivergedError, RunError
 from capspoe.evaluate import baselines
 from capspoe.evaluate.clustering import class_entropy, contingency
 from capspoe.evaluate.data import EvaluationData, encode_codes
+from capspoe.evaluate.groups import Models, linear_models
 from capspoe.evaluate.likelihood import likelihood
 from capspoe.evaluate.measures import DARK, instantiation
 from capspoe.evaluate.probe import other_probes, probe
@@ -153,10 +154,9 @@ class Evaluation:
         }
         if not data.labelled:
             return scores
-        models: list[baselines.Models] = [{n: partial(make, data)} for n, make in baselines.FAST.items()]
-        models += baselines.variants(data, s.quick, ablate)
+        models = [*linear_models(data), *baselines.variants(data, s.quick, ablate)]
         if not s.quick:
-            models += [{n: partial(make, data)} for n, make in baselines.SLOW.items()]
+            models += [make(data) for make in baselines.SLOW]
             models.append({"the paper to the letter": partial(baselines.literal, data, self.path("literal"))})
         return {
             "feature_net": lambda: data.net.info,
@@ -166,7 +166,7 @@ class Evaluation:
             **{next(iter(group)): partial(self.rows, group) for group in models},
         }
 
-    def rows(self, models: baselines.Models) -> list[dict[str, Any]]:
+    def rows(self, models: Models) -> list[dict[str, Any]]:
         """Scores of models; after one that diverged, the rest is left out."""
         found: list[dict[str, Any]] = []
         for name, make in models.items():

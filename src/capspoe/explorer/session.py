@@ -16,6 +16,7 @@ from torch import Tensor
 
 from capspoe import data
 from capspoe.core.checks import check_capsule
+from capspoe.core.gates import on_weights
 from capspoe.core.noise import Noise
 from capspoe.core.routing import route
 from capspoe.errors import CapspoeError, InputError, RunError
@@ -144,8 +145,8 @@ class Session:
             h[0, j] = top.hidden_mean(prior.from_white(torch.tensor([j]), torch.tensor([pose]).float()))[0]
         return h
 
-    def images_of(self, h: Tensor, c: Tensor | None = None) -> np.ndarray:
-        return self.network.array(self.network.down(h, c))
+    def images_of(self, h: Tensor, c: Tensor | None = None, on: Tensor | None = None) -> np.ndarray:
+        return self.network.array(self.network.down(h, c, on=on))
 
     def decode(self, poses: Poses) -> Answer:
         return {"image": sheet(self.images_of(self.hidden(poses)))}
@@ -239,7 +240,7 @@ class Session:
         iterations = []
         for k in np.unique(np.linspace(1, top.iterations, MAX_ITERATIONS).round().astype(int)).tolist():
             c, z = route(x - top.mu, top.W, k, top.normalize, top.agreement, top.sharpness)
-            on = rounded(top.on_probability(z + top.b)[0], 6)
+            on = rounded(top.on_probability(z + top.b, x)[0], 6)
             iterations.append({"number": k, "weights": [rounded(r, 3) for r in top.fan * c[0]], "on": on})
         return {"iterations": iterations, "places": self.places(), "input": sheet([pixels])}
 
@@ -268,10 +269,12 @@ class Session:
         two, one fades out as the other fades in. The ends are the reconstructions.
         """
         (h_a, c_a), (h_b, c_b) = (self.top_state(end) for end in (first, last))
+        on_a, on_b = on_weights(h_a, None), on_weights(h_b, None)
         frames: list[np.ndarray] = []
         for t in torch.linspace(0, 1, steps).split(PIECE):
             t = t[:, None, None]
-            frames.extend(self.images_of(torch.lerp(h_a, h_b, t), torch.lerp(c_a, c_b, t)))
+            on = torch.lerp(on_a, on_b, t[..., 0])
+            frames.extend(self.images_of(torch.lerp(h_a, h_b, t), torch.lerp(c_a, c_b, t), on))
             yield
         return {"frames": sheet(frames)}
 

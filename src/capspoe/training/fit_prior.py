@@ -1,6 +1,6 @@
 """The prior of every capsule and the logit scale, fitted to the codes after training."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -71,10 +71,24 @@ def find_logit_scale(network: Network, codes: np.ndarray) -> float:
     """
     some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
     parts = [code_batch(codes, index, network.device) for index in np.array_split(some, -(-len(some) // 32))]
-    before = torch.stack([network.autoencoder.decode(x).sum(0) for x in parts]).sum(0)
+
+    def mean_image(decode: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.stack([decode(x).sum(0) for x in parts]).sum(0) / len(some)
+
+    return largest_logit_scale(
+        lambda scale: mean_image(lambda x: decode_winner(network, x, scale)),
+        mean_image(network.autoencoder.decode),
+    )
+
+
+def decode_winner(network: Network, code: Float[Tensor, "B I M"], scale: float) -> Float[Tensor, "B C H W"]:
+    up = network.up_from_code(code)
+    return network.down(up.state, None, scale, on=up.winner if up.exclusive else None)
+
+
+def largest_logit_scale(mean_image: Callable[[float], Tensor], before: Tensor) -> float:
+    """The largest logit scale at which the mean image, as a function of the scale, is still close to `before`."""
     for scale in LOGIT_SCALES:
-        decoded = [network.down(network.up_from_code(x).state, None, scale).sum(0) for x in parts]
-        change = torch.stack(decoded).sum(0) - before
-        if float(change.abs().mean()) <= BRIGHTNESS_CHANGE * len(some):
+        if float((mean_image(scale) - before).abs().mean()) <= BRIGHTNESS_CHANGE:
             return scale
     return 1.0

@@ -14,7 +14,7 @@ from capspoe.training.codes import codes_in_memory
 from capspoe.training.fit_prior import fit_prior
 from capspoe.training.loops import Step
 from capspoe.training.optimizers import autoencoder_optimizer, capsule_optimizer
-from capspoe.training.targets import GateTargets, find_groups, wanted
+from capspoe.training.targets import GateTargets, find_groups, group_means, wanted
 
 REMEMBERED = 4096  # latest codes that an incrementally trained prior is fitted to
 
@@ -37,9 +37,10 @@ def fit_capsules(network: Network, codes: np.ndarray, on_step: OnStep | None = N
     """Every capsule layer on codes (n, I, M), then the prior."""
     steps = loops.planned_steps(network.config.epochs, len(codes), network.config)
     for depth, layer in enumerate(network.stack):
-        layer.start_from(loops.mean_input(network, depth, codes))
         groups = find_groups(network, codes) if layer is network.top and wanted(network) else None
         targets = None if groups is None else GateTargets.of(groups, network, len(codes))
+        means = None if targets is None else group_means(targets, codes, network)
+        layer.start_from(loops.mean_input(network, depth, codes), means)
         optimizer = capsule_optimizer(layer, network.config)
         for step in loops.capsule_steps(network, depth, codes, optimizer, 0, steps, targets):
             if on_step:

@@ -64,7 +64,7 @@ def autoencoder_steps(
     c = network.config
     for step, shard, pixels in image_batches(dataset, c.batch_size, c.seed, first, last):
         noise = Noise(c.seed, step, torch.from_numpy(shard.images).to(network.device))
-        set_learning_rate(optimizer, c.autoencoder_learning_rate * warmup_cosine(step / last))
+        set_learning_rate(optimizer, c.autoencoder_learning_rate * warmup_cosine(step / last, c.warmup))
         metrics = update_autoencoder(
             network, random_crop(pixels, c.crop, noise), noise, optimizer, shard.weight
         )
@@ -80,7 +80,7 @@ def update_autoencoder(
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     distributed.all_reduce_mean(weight, loss.detach(), *(p.grad for p in parameters if p.grad is not None))
-    norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, network.config.clip_norm or math.inf)
     optimizer.step()
     return {"loss": loss.item(), "gradient_norm": norm.item()}
 
@@ -116,9 +116,10 @@ def to_tensor(pixels: np.ndarray, device: torch.device) -> Float[Tensor, "B C H 
     return torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2).float().div_(255)
 
 
-def warmup_cosine(done: float) -> float:
-    """Learning-rate schedule: a short warm-up, then half a cosine down to 0."""
-    return min(1.0, done / 0.05 + 0.05) * (0.5 + 0.5 * float(np.cos(np.pi * done)))
+def warmup_cosine(done: float, warmup: float) -> float:
+    """Learning-rate schedule: a linear rise over the first `warmup` of training, and half a cosine down to 0."""
+    rise = min(1.0, done / warmup + 0.05) if warmup else 1.0
+    return rise * (0.5 + 0.5 * float(np.cos(np.pi * done)))
 
 
 # Stage 2: the capsules.
@@ -192,7 +193,14 @@ def update_layer(
     """
     set_learning_rate(optimizer, decay * capsule_learning_rate(layer, config))
     gradient, info = contrastive.step(
-        layer, x, noise, config.cd_steps, temperature, on=on, gate_loss_weight=config.gate_loss_weight
+        layer,
+        x,
+        noise,
+        config.cd_steps,
+        temperature,
+        sample_hidden=config.hidden_states == "drawn",
+        on=on,
+        gate_loss_weight=config.gate_loss_weight,
     )
     mean, square = x.mean(0), x.square().mean()
     distributed.all_reduce_mean(weight, *gradient, *info, mean, square)

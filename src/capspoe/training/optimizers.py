@@ -14,11 +14,15 @@ from capspoe.run import checkpoint
 
 
 def autoencoder_optimizer(network: Network) -> torch.optim.Optimizer:
-    c, parameters = network.config, network.autoencoder.parameters()
-    rate, decay = c.autoencoder_learning_rate, c.autoencoder_weight_decay
+    """Adam, or SGD with momentum; weight decay on the weights only."""
+    c, parameters = network.config, list(network.autoencoder.parameters())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": c.autoencoder_weight_decay},
+        {"params": [p for p in parameters if p.ndim == 1]},
+    ]
     if c.autoencoder_optimizer == "adam":
-        return torch.optim.Adam(parameters, rate, weight_decay=decay)
-    return torch.optim.SGD(parameters, rate, c.momentum, weight_decay=decay)
+        return torch.optim.Adam(groups, c.autoencoder_learning_rate)
+    return torch.optim.SGD(groups, c.autoencoder_learning_rate, c.momentum)
 
 
 def capsule_optimizer(layer: CapsuleLayer, config: Config) -> torch.optim.SGD:

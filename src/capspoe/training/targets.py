@@ -46,3 +46,18 @@ def find_groups(network: Network, codes: np.ndarray) -> Int[Tensor, " n"] | None
     c = network.config
     groups = spectral_groups(codes, network.top.upper[0], c.neighbours, c.seed)
     return None if groups is None else torch.from_numpy(groups).to(torch.int32)
+
+
+@torch.no_grad()
+def group_means(targets: GateTargets, codes: np.ndarray, network: Network) -> Float[Tensor, "J I M"]:
+    """The mean input of the top layer over the images of each group."""
+    layer, depth = network.top, len(network.layers) - 1
+    total = torch.zeros(layer.upper[0], *layer.lower, dtype=torch.float64, device=network.device)
+    count = torch.zeros(layer.upper[0], dtype=torch.float64, device=network.device)
+    for start in range(0, len(codes), 512):
+        index = np.arange(start, min(start + 512, len(codes)))
+        capsule = targets.at(index)
+        x = network.layer_input(torch.from_numpy(codes[index]).to(network.device).float(), depth)
+        total.index_add_(0, capsule, x.double())
+        count.index_add_(0, capsule, torch.ones_like(capsule, dtype=torch.float64))
+    return (total / count.clamp_min(1)[:, None, None]).float()

@@ -227,9 +227,10 @@ class Trainer:
         if depth is None or depth >= len(model.layers):
             raise checkpoint.damaged(f"the stage {str(self.stage)!r} does not fit the settings")
         layer = model.stack[depth]
-        if self.step == 0:
-            layer.start_from(mean_input(model, depth, codes))
         found = self.gate_targets(codes) if layer is model.top else None
+        if self.step == 0:
+            means = targets.group_means(found, codes, model) if found else None
+            layer.start_from(mean_input(model, depth, codes), means)
         optimizer, steps = optimizers.capsule_optimizer(layer, model.config), self.plan(model.config.epochs)
         self.start(optimizer)
         self.extra = {"gate_targets": found.capsule} if found else {}

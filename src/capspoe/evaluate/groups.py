@@ -1,0 +1,164 @@
+"""Linear models of the codes, treated like the capsules.
+
+They get the same codes, as many groups and dimensions, the same images to fit on, the same mixture prior, prior scale
+and rule for the logit scale. "Plain" leaves these out: one Gaussian for each group, and both scales 1.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA, FactorAnalysis
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from capspoe.core.noise import Noise
+from capspoe.core.prior import CapsulePrior
+from capspoe.data import evenly_spaced
+from capspoe.evaluate.data import EvaluationData, Output, Split
+from capspoe.training.fit_prior import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
+from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
+
+MIXTURE_DIMENSIONS = 64  # principal components of the codes in which the mixture of J K Gaussians lives
+FACTOR_ITERATIONS = 50
+
+Models = dict[str, Callable[[], Output]]  # rows of the table
+Groups = tuple[np.ndarray, np.ndarray]  # the group of every training and of every test code
+
+
+def flat(split: Split) -> Float[np.ndarray, "n V"]:
+    return split.codes.reshape(len(split.codes), -1).astype(np.float32)
+
+
+def spectral(data: EvaluationData) -> Groups:
+    """The gate's targets; a test code takes the majority of its nearest training codes."""
+    c, J = data.network.config, data.network.top.upper[0]
+    train = spectral_groups(data.train.codes, J, c.neighbours, c.seed)
+    if train is None:
+        return kmeans(data)
+    points = pca_points(np.concatenate([data.train.codes, data.test.codes]), c.seed)
+    known, new = points[: len(train)], points[len(train) :]
+    return train, majority(train[nearest(new, known, c.neighbours)])
+
+
+def kmeans(data: EvaluationData) -> Groups:
+    clusters = KMeans(data.network.top.upper[0], n_init=3, random_state=0).fit(flat(data.train))
+    return clusters.labels_, clusters.predict(flat(data.test))
+
+
+class LinearGroups:
+    """In every group of codes a linear model, and a prior of its latents like that of a capsule's pose."""
+
+    def __init__(
+        self,
+        data: EvaluationData,
+        group: Int[np.ndarray, " n"],
+        make: Callable[[int], Any],
+        dimensions: int,
+        components: int,
+    ) -> None:
+        config, codes = data.network.config, flat(data.train)
+        group = np.unique(group, return_inverse=True)[1]  # no empty groups
+        J = int(group.max()) + 1
+        self.data, self.models = data, []
+        self.prior = CapsulePrior(J, dimensions, components)
+        self.prior.use.copy_(torch.from_numpy(np.bincount(group, minlength=J) / len(group)))
+        for j in range(J):
+            own = codes[group == j]
+            own = own if len(own) > 1 else np.repeat(own, 2, 0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model = make(max(1, min(dimensions, len(own) - 1, codes.shape[1]))).fit(own)
+            self.models.append(model)
+            some = evenly_spaced(len(own), PRIOR_IMAGES * data.network.top.upper[0] // J)
+            self.prior.fit(j, self.latents(own[some], j), config.seed)
+        self.logit_scale = config.logit_scale or self.find_logit_scale(codes, group)
+
+    def latents(self, codes: Float[np.ndarray, "n V"], j: int) -> Float[np.ndarray, "n N"]:
+        found = self.models[j].transform(codes)
+        return np.pad(found, ((0, 0), (0, self.prior.mean.shape[-1] - found.shape[1])))
+
+    def images(
+        self, group: Int[np.ndarray, " n"], latent: Float[np.ndarray, "n N"], logit_scale: float
+    ) -> np.ndarray:
+        codes = np.empty((len(group), len(self.models[0].mean_)))
+        for j, model in enumerate(self.models):
+            rows = group == j
+            codes[rows] = model.mean_ + latent[rows][:, : len(model.components_)] @ model.components_
+        odds = torch.logit(torch.from_numpy(codes), eps=1e-6)
+        return self.data.decode(torch.sigmoid(logit_scale * odds).numpy())
+
+    def find_logit_scale(self, codes: Float[np.ndarray, "n V"], group: Int[np.ndarray, " n"]) -> float:
+        some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
+        latent = np.concatenate([self.latents(codes[[i]], group[i]) for i in some])
+        return largest_logit_scale(
+            lambda scale: torch.from_numpy(self.images(group[some], latent, scale)).mean(0),
+            torch.from_numpy(self.data.decode(codes[some])).mean(0),
+        )
+
+    def sample(self, scale: float | None, logit_scale: float) -> np.ndarray:
+        group, latent = draw(self.prior, self.data, scale)
+        return self.images(group.numpy(), latent.double().numpy(), logit_scale)
+
+    def features(self, split: Split) -> np.ndarray:
+        return np.concatenate([model.transform(flat(split)) for model in self.models], 1)
+
+
+def draw(prior: CapsulePrior, data: EvaluationData, scale: float | None) -> tuple[Tensor, Tensor]:
+    """Groups (n,) in proportion to their use, and latents (n, N) from their mixtures; None: one Gaussian for each."""
+    noise = Noise(data.seed, 0, torch.arange(data.samples))
+    group = noise.choose(100, prior.use.expand(data.samples, -1))
+    if scale is None:
+        return group, prior.from_white(group, noise.normal(102, prior.mean.shape[-1]))
+    return group, prior.sample(group, noise, scale)
+
+
+def grouped(
+    data: EvaluationData, name: str, groups: Callable[[], Groups], make: Callable[..., Any]
+) -> Models:
+    """A linear model of groups, with the capsules' tricks and plain."""
+    c, N = data.network.config, data.network.top.upper[1]
+    model = cache(lambda: LinearGroups(data, groups()[0], make, N, c.prior_components))
+    return {
+        name: lambda: Output(
+            model().sample(c.prior_scale, model().logit_scale), groups()[1], model().features
+        ),
+        f"{name}, plain": lambda: Output(model().sample(None, 1.0)),
+    }
+
+
+def mixture(data: EvaluationData) -> Models:
+    """As many Gaussians as all capsules' priors have together, in principal components of the codes."""
+    c, size = data.network.config, data.train.codes[0].size
+    components, one_group = (
+        data.network.top.upper[0] * c.prior_components,
+        np.zeros(len(data.train.codes), int),
+    )
+    model = cache(
+        lambda: LinearGroups(
+            data, one_group, partial(PCA, random_state=0), min(MIXTURE_DIMENSIONS, size), components
+        )
+    )
+    name = f"mixture of {components} Gaussians"
+    return {
+        name: lambda: Output(model().sample(c.prior_scale, model().logit_scale), None, model().features),
+        f"{name}, plain": lambda: Output(model().sample(1.0, 1.0)),
+    }
+
+
+def linear_models(data: EvaluationData) -> list[Models]:
+    """What stands beside the capsules in the table."""
+    by_spectral, by_kmeans = cache(partial(spectral, data)), cache(partial(kmeans, data))
+    pca = partial(PCA, random_state=0)
+    factors = partial(FactorAnalysis, random_state=0, max_iter=FACTOR_ITERATIONS)
+    return [
+        grouped(data, "spectral groups + PCA", by_spectral, pca),
+        grouped(data, "spectral groups + factor analysis", by_spectral, factors),
+        grouped(data, "k-means + PCA", by_kmeans, pca),
+        mixture(data),
+    ]

@@ -1,11 +1,15 @@
 """Samples of a trained run: what they depend on, and both priors written out."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
+from capspoe.core.gates import mask_off
+from capspoe.core.layer import CapsuleLayer
 from capspoe.core.noise import Noise
-from capspoe.core.sampling import sample, sample_chunks
+from capspoe.core.sampling import gibbs_step, sample, sample_chunks
 from capspoe.errors import InputError
 from capspoe.run.model import CapsulePoE
 
@@ -67,21 +71,23 @@ def test_a_logit_scale_that_was_set_counts_for_the_papers_prior_too(model, monke
 @torch.no_grad()
 @pytest.mark.parametrize("prior", ["standard", "fitted"])
 def test_gibbs_steps(model, prior):
-    """h ~ P(h | x), down with the reverse weights, up with the forward ones; the same capsule stays on."""
+    """The chain that is trained: x drawn with the weights of the last way up, h drawn; the same capsule stays on."""
     found = model.sample(5, capsule=0, gibbs=2, seed=4, prior=prior)
     rows, top = torch.arange(5), model.top
-    noise = Noise(4, 0, rows)
+    noise, on = Noise(4, 0, rows), torch.zeros(5, dtype=torch.int64)
     h = torch.zeros(5, 4, 6)
     if prior == "standard":
         h[:, 0] = torch.sigmoid(noise.normal(102, 6))
     else:
-        h[:, 0] = model.prior.sample(torch.zeros_like(rows), noise, model.config.prior_scale)
+        h[:, 0] = model.prior.sample(on, noise, model.config.prior_scale)
+    c = None
     for step in (1, 2):
-        drawn = torch.zeros_like(h)
-        drawn[:, 0] = top.sample_hidden(h, Noise(4, step, rows), 0)[:, 0]
+        noise = Noise(4, step, rows)
+        x = (noise.uniform(0, *top.lower) < top.visible_mean(h, c, on)).float()
+        c, z = top(x)
         h = torch.zeros_like(h)
-        h[:, 0] = top(top.visible_mean(drawn, None)).z[:, 0]
-    images = model.array(model.down(h, None, 1.0 if prior == "standard" else None))
+        h[:, 0] = top.sample_hidden(z, noise, 1)[:, 0]
+    images = model.array(model.down(h, c, 1.0 if prior == "standard" else None, on))
     np.testing.assert_allclose(found.images, images, atol=1e-4)
     assert set(found.capsule) == {0}
 
@@ -105,3 +111,25 @@ def test_gibbs_steps(model, prior):
 def test_wrong_requests_are_named(model, arguments, message):
     with pytest.raises(InputError, match=message):
         model.sample(**arguments)
+
+
+@pytest.mark.parametrize("neurons", ["binary", "gaussian"])
+def test_a_gibbs_step_without_routing_leaves_the_distribution_invariant(neurons):
+    """From exact draws of x within a capsule, the codes of the next step have the enumerated distribution."""
+    layer = CapsuleLayer(
+        (3, 2), (2, 2), iterations=1, neurons=neurons, initial_std=0.8, seed=1, dtype=torch.float64
+    )
+    with torch.no_grad():
+        layer.a.copy_(0.5 * torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(0)))
+    states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=torch.float64).view(-1, 3, 2)
+    with torch.no_grad():
+        p = torch.softmax(layer.log_evidence(layer(states).z, states)[:, 1], 0)
+        n, rng = 40_000, torch.Generator().manual_seed(0)
+        x = states[torch.multinomial(p, n, replacement=True, generator=rng)]
+        on = torch.ones(n, dtype=torch.int64)
+        start = Noise.for_batch(n, dtype=torch.float64)
+        h = mask_off(layer.sample_hidden(layer.hidden_mean(layer(x).z), start, 7), on)
+        for step in (1, 2):
+            _, h = gibbs_step(layer, h, None, on, Noise(0, step, torch.arange(n), torch.float64))
+        x = layer.visible_mean(h, None, on)
+    torch.testing.assert_close(x.mean(0), torch.einsum("s,sim->im", p, states), atol=0.01, rtol=0)

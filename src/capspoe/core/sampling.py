@@ -11,6 +11,7 @@ from torch import Tensor
 from capspoe.config import PRIORS
 from capspoe.core.checks import check_capsule, check_choice, check_count, check_seed
 from capspoe.core.gates import mask_off, place
+from capspoe.core.layer import CapsuleLayer
 from capspoe.core.network import CHUNK, Network
 from capspoe.core.noise import Noise
 from capspoe.errors import InputError
@@ -44,7 +45,7 @@ def sample(
     capsule : a capsule, a list to cycle through, or None: in proportion to the capsules' use
     prior : "fitted", the distribution of the capsule's own training images; "standard", the paper's sigmoid(N(0, 1));
         None, the model's default
-    gibbs : further steps of sampling, reverse pass and forward routing, with the same capsule on
+    gibbs : steps of the energy's own chain, with the same capsule on: codes drawn, routed, poses drawn
     seed : the same seed gives the same images
     prior_scale : factor on the standard deviation of the fitted prior (sampling temperature); None, the model's own
     """
@@ -104,12 +105,10 @@ def sample_at(
     else:
         chosen = torch.from_numpy(on).to(network.device)
     h = place(draw_pose(network, chosen, prior, noise, scale), chosen, network.top.upper[0])
+    c = None
     for step in range(gibbs):
-        h = gibbs_step(network, h, chosen, Noise(int(seed), 1 + step, rows))
-    logit_scale = network.config.logit_scale
-    if logit_scale is None and prior == "standard":  # the paper scales nothing
-        logit_scale = 1.0
-    images = network.down(h, logit_scale=logit_scale, on=chosen)
+        c, h = gibbs_step(network.top, h, c, chosen, Noise(int(seed), 1 + step, rows))
+    images = network.down(h, c, logit_scale, chosen)
     return Samples(network.array(images), chosen.cpu().numpy())
 
 
@@ -123,10 +122,18 @@ def draw_pose(
 
 
 def gibbs_step(
-    network: Network, mean: Float[Tensor, "B J N"], on: Int[Tensor, " B"], noise: Noise
-) -> Float[Tensor, "B J N"]:
-    """Draw from the means, go down with the reverse routing weights and up with the forward ones: new means."""
-    top = network.top
-    h = mask_off(top.sample_hidden(mean, noise, 0), on)
-    x = top.visible_mean(h, top.reverse(h), on)
-    return mask_off(top.hidden_mean(top(x).z), on)
+    layer: CapsuleLayer,
+    h: Float[Tensor, "B J N"],
+    c: Float[Tensor, "B J I"] | None,
+    on: Int[Tensor, " B"],
+    noise: Noise,
+) -> tuple[Float[Tensor, "B J I"], Float[Tensor, "B J N"]]:
+    """x ~ P(x | h) with the routing weights c, then h ~ P(h | x) with those that x routes by; both are returned.
+
+    This is the chain that contrastive divergence trains: states are drawn, x goes down by the weights of its way up.
+    With one routing iteration it is exact.
+    """
+    mean = layer.visible_mean(h, c, on)
+    x = (noise.uniform(0, *layer.lower) < mean).to(mean)
+    c, z = layer(x)
+    return c, mask_off(layer.sample_hidden(layer.hidden_mean(z), noise, 1), on)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from capspoe.errors import InputError, RunError
 
-Prior = Literal["fitted", "standard"]
+Prior = Literal["fitted", "model", "standard"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 PRIORS: tuple[str, ...] = get_args(Prior)
 
@@ -125,6 +125,10 @@ class Config:
     min_steps: int = setting(1400, "Minimum steps of each stage: small data sets get extra epochs.", 0, 1e9)
     momentum: float = setting(0.9, "Momentum of SGD.", 0, 0.999, advanced=True)
     weight_decay: float = setting(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10, advanced=True)
+    chains: int = setting(
+        0, "Persistent chains in each capsule (gaussian neurons with the gate). 0: CD.", 0, 10**5,
+        advanced=True,
+    )  # fmt: skip
     cd_steps: int = setting(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6, advanced=True)
     hidden_states: Literal["drawn", "mean"] = setting(
         "drawn", "Hidden states of the chain: drawn, or kept at their means.", advanced=True

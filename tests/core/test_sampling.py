@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from capspoe.core.gates import mask_off
+from capspoe.core.gates import mask_off, place
 from capspoe.core.layer import CapsuleLayer
+from capspoe.core.network import Network
 from capspoe.core.noise import Noise
-from capspoe.core.sampling import gibbs_step, sample, sample_chunks
+from capspoe.core.sampling import equilibrium, gibbs_step, r_hat, sample, sample_chunks
 from capspoe.errors import InputError
 from capspoe.run.model import CapsulePoE
 
@@ -133,3 +134,31 @@ def test_a_gibbs_step_without_routing_leaves_the_distribution_invariant(neurons)
             _, h = gibbs_step(layer, h, None, on, Noise(0, step, torch.arange(n), torch.float64))
         x = layer.visible_mean(h, None, on)
     torch.testing.assert_close(x.mean(0), torch.einsum("s,sim->im", p, states), atol=0.01, rtol=0)
+
+
+@torch.no_grad()
+def test_equilibrium_poses_have_the_law_of_the_energy():
+    """Their codes' means are those of P(x | capsule j is on), by enumeration; each image has its own chain."""
+    layer = CapsuleLayer((3, 2), (2, 2), iterations=1, initial_std=0.8, chains=1, seed=1)
+    layer.a.copy_(0.5 * torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(0)))
+    states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6))).view(-1, 3, 2)
+    p = torch.softmax(layer.log_evidence(layer(states).z, states), 0)
+    on = torch.arange(9000) % 3 % 2
+    h = equilibrium(layer, on, Noise.for_batch(9000, seed=3), 30)
+    x = layer.visible_mean(place(h, on, 2), None, on)
+    for j in range(2):
+        torch.testing.assert_close(
+            x[on == j].mean(0), torch.einsum("s,sim->im", p[:, j], states), atol=0.02, rtol=0
+        )
+    alone = equilibrium(layer, on[5:7], Noise(3, 0, torch.arange(5, 7)), 30)
+    torch.testing.assert_close(alone, h[5:7], atol=1e-3, rtol=0)
+
+
+def test_the_models_own_samples(model):
+    found = model.sample(6, prior="model", seed=1)
+    assert found.images.shape == (6, 28, 28, 1)
+    assert not np.allclose(found.images, model.sample(6, seed=1).images)
+    assert (r_hat(model.top) < 3).all()
+    bare = Network(model.config.replace(neurons="binary"), model.image)
+    with pytest.raises(InputError, match="gaussian neurons"):
+        sample(bare, 1, prior="model")

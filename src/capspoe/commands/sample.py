@@ -20,7 +20,8 @@ class Sample:
     capsule: int | None = None
     """Only this capsule."""
     prior: Prior | None = None
-    """fitted: the distribution of the capsule's own images. standard: the paper's sigmoid(N(0, 1))."""
+    """fitted: the distribution of the capsule's own images. model: the energy itself, by chains from noise.
+    standard: the paper's sigmoid(N(0, 1))."""
     gibbs: int = 0
     """Further Gibbs steps."""
     prior_scale: float | None = None
@@ -38,7 +39,7 @@ def sample(argv: list[str]) -> None:
 
     from capspoe.core.checks import check_capsule, check_count
     from capspoe.core.network import CHUNK
-    from capspoe.core.sampling import sample_at
+    from capspoe.core.sampling import LEAPS, STEPS, r_hat, sample_at
     from capspoe.run.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
     from capspoe.run.pictures import tile, write_png
@@ -65,4 +66,10 @@ def sample(argv: list[str]) -> None:
     else:
         columns = [np.concatenate(list(chunks(j))) for j in capsules]
         write_png(tile(np.stack(columns, 1), scale=2), a.out)
+    if a.prior == "model":
+        found = r_hat(model.top, seed=a.seed)
+        print(
+            f"{STEPS} steps of {LEAPS} leaps from noise; split R-hat of 8 chains per capsule: median "
+            f"{found.median():.2f}, worst {found.max():.2f} (capsule {int(found.argmax())})"
+        )
     print(a.out)

@@ -24,11 +24,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from capspoe import kernels
+from capspoe.core.chains import PoseDensity, hmc
 from capspoe.core.checks import check_count, check_tensor
 from capspoe.core.gates import mask_off
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.noise import Noise
 
+TRAINING_LEAPS = 3  # leapfrog steps of the persistent chains in each update
+RECONSTRUCTED = 32  # images of a batch whose reconstruction error is measured
 NEGLIGIBLE = 1e-3  # errors of the gate below this have no gradient: skipping them saves most of the work
 
 
@@ -178,12 +181,16 @@ def step(
     with which the gate learns to choose it.
     """
     check_count("k", k)
+    if layer.chains is not None:
+        return persistent_step(layer, x, noise, temperature, on, gate_loss_weight)
     if layer.gate.exclusive and sample_hidden and not regate:
         fused = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
         if fused:
             return fused_step(fused, layer, x, noise, k, temperature, sample_visible, on, gate_loss_weight)
     c, z = layer(x)
     positive = hidden_phase(layer, x, z, noise, 0, temperature, on)
+    if positive.on is not None:
+        layer.follow_routing(c, positive.on)
     chain = (k, temperature, regate, sample_visible, sample_hidden)
     negative = negative_phase(layer, positive, c, noise, *chain)
     info = Info(
@@ -231,6 +238,7 @@ def fused_step(
     target = on if gate_loss_weight else None
     if on is None:
         on = noise.choose(0, probability)
+    layer.follow_routing(c, on)
     mean_BN = layer.hidden_mean(z[torch.arange(len(x)), on])
     weights = None if layer.iterations == 1 else c
     drawn = WinnerNoise(noise.seed, noise.step, noise.index, on=on, capsules=layer.upper[0])
@@ -250,6 +258,63 @@ def fused_step(
         use=probability.mean(0),
         confidence=probability.amax(-1).mean(),
         routing_entropy=entropy.mean() / math.log(layer.fan) if layer.fan > 1 else x.new_ones(()),
+    )
+    return Gradients(w, a, b, torch.zeros_like(layer.d)), info
+
+
+def persistent_step(
+    layer: CapsuleLayer,
+    x: Float[Tensor, "B I M"],
+    noise: Noise,
+    temperature: float,
+    on: Int[Tensor, " B"] | None,
+    gate_loss_weight: float,
+) -> tuple[Gradients, Info]:
+    """`step` with persistent chains (Tieleman 2008): the negative phase is an average over chains in each capsule.
+
+    They move by Hamiltonian Monte Carlo with each capsule's mean routing weights. Their codes are summed out:
+    x- = P(x | h).
+    """
+    assert layer.chains is not None
+    fused = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
+    if fused:
+        x_BMI = fused.centred(x, layer.mu)
+        c, z, _ = layer.route_fused(fused, x_BMI)
+    else:
+        c, z = layer(x)
+    probability = layer.on_probability(z, x, temperature)
+    target, chosen = on if gate_loss_weight else None, noise.choose(0, probability) if on is None else on
+    layer.follow_routing(c, chosen)
+    on_BJ = F.one_hot(chosen, layer.upper[0]).to(x) / len(x)
+    weight_BJ = on_BJ
+    if target is not None:
+        weight_BJ = on_BJ + gate_error(target, probability, gate_loss_weight / (temperature * len(x)))
+    h = weight_BJ[:, :, None] * layer.hidden_mean(z)
+    if fused:
+        w = torch.zeros_like(layer.w_JNMI)
+        fused.add_correlation(h, x_BMI, None if layer.iterations == 1 else c, layer.fan, w)
+    else:
+        w = correlation(layer, x, h, c)
+    a, b = torch.einsum("bj,bim->jim", weight_BJ, x - layer.mu), h.sum(0)
+
+    density, (J, C, _) = PoseDensity.of(layer), layer.chains.shape
+    moves = Noise(noise.seed, noise.step, torch.arange(J * C, device=x.device), x.dtype)
+    layer.chains.copy_(hmc(density, layer.chains, moves, TRAINING_LEAPS).h)
+    p_JCV = torch.sigmoid(density.logits(layer.chains))
+    shared = layer.chains * (on_BJ.sum(0) / C)[:, None, None]
+    centre = shared.sum(1)[:, :, None] * layer.mu.T.flatten()
+    change = torch.baddbmm(-centre, shared.transpose(1, 2), p_JCV).view_as(w)
+    w.sub_(change * layer.mean_routing[:, None, None])
+    visible = p_JCV.mean(1).view(J, *layer.lower[::-1]).transpose(1, 2) - layer.mu
+    a.sub_(visible * on_BJ.sum(0)[:, None, None])
+    b.sub_(shared.sum(1))
+    few = slice(0, RECONSTRUCTED)
+    back = layer.visible_mean(mask_off(layer.hidden_mean(z[few]), chosen[few]), c[few], chosen[few])
+    info = Info(
+        reconstruction=(x[few] - back).square().mean(),
+        use=probability.mean(0),
+        confidence=probability.amax(-1).mean(),
+        routing_entropy=routing_entropy(layer, c),
     )
     return Gradients(w, a, b, torch.zeros_like(layer.d)), info
 

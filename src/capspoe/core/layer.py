@@ -16,6 +16,8 @@ from capspoe.core.noise import Noise
 from capspoe.core.routing import Agreement, Normalize, Routing, reverse_route, route
 from capspoe.errors import InputError
 
+ROUTING_RATE = 0.02  # of the running mean of the routing weights, per batch
+
 
 class CapsuleLayer(nn.Module):
     r"""Lower capsules x (I of M neurons) and upper capsules h (J of N neurons), joined by an energy:
@@ -46,6 +48,7 @@ class CapsuleLayer(nn.Module):
     centred : whether to subtract the mean code mu (I, M)
     normalize, agreement, sharpness, detach_routing : see `capspoe.route`
     initial_std : standard deviation of the initial w
+    chains : persistent chains in each capsule for training, with the gate and gaussian neurons; 0: none
     seed : seed of the initial w
 
     Attributes
@@ -56,6 +59,8 @@ class CapsuleLayer(nn.Module):
 
     d: Tensor
     mu: Tensor
+    chains: Tensor | None
+    mean_routing: Tensor
 
     def __init__(
         self,
@@ -71,6 +76,7 @@ class CapsuleLayer(nn.Module):
         sharpness: float = 1.0,
         initial_std: float = 0.05,
         detach_routing: bool = False,
+        chains: int = 0,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -97,6 +103,10 @@ class CapsuleLayer(nn.Module):
         self.b = nn.Parameter(torch.zeros(J, N, dtype=dtype), requires_grad=bias)
         self.register_buffer("d", torch.zeros(J, dtype=dtype))
         self.register_buffer("mu", torch.zeros(I, M, dtype=dtype))
+        persistent = chains and self.gate.exclusive and neurons == "gaussian"
+        first = torch.randn((J, chains, N), generator=torch.Generator().manual_seed(seed), dtype=dtype)
+        self.register_buffer("chains", first if persistent else None)
+        self.register_buffer("mean_routing", torch.ones(J, I, dtype=dtype))
 
     @classmethod
     def rbm(cls, visible: int, hidden: int, **options: Any) -> "CapsuleLayer":
@@ -171,6 +181,14 @@ class CapsuleLayer(nn.Module):
             float(self.fan),
             self.b,
         )
+
+    @torch.no_grad()
+    def follow_routing(self, c: Float[Tensor, "B J I"], on: Int[Tensor, " B"]) -> None:
+        """Move every capsule's mean relative routing weights toward those of its images in the batch."""
+        if self.iterations > 1:
+            own_BJ = F.one_hot(on, self.upper[0]).to(c)
+            change = torch.einsum("bj,bji->ji", own_BJ, self.fan * c - self.mean_routing) / len(c)
+            self.mean_routing.add_(change, alpha=ROUTING_RATE * self.upper[0])
 
     def preactivation(
         self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None

@@ -86,6 +86,7 @@ class Network(nn.Module):
                     normalize=config.normalize,
                     agreement=config.agreement,
                     sharpness=config.sharpness,
+                    chains=config.chains,
                     seed=config.seed + depth,
                 )
             )

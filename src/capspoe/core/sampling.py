@@ -9,12 +9,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from capspoe.config import PRIORS
+from capspoe.core.chains import PoseDensity, hmc, split_r_hat
 from capspoe.core.checks import check_capsule, check_choice, check_count, check_seed
 from capspoe.core.gates import mask_off, place
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.network import CHUNK, Network
 from capspoe.core.noise import Noise
 from capspoe.errors import InputError
+
+STEPS, LEAPS = (
+    200,
+    8,
+)  # transitions of Hamiltonian Monte Carlo from noise to a sample, and leapfrog steps of each
 
 
 class Samples(NamedTuple):
@@ -43,8 +49,8 @@ def sample(
     ----------
     count : number of images
     capsule : a capsule, a list to cycle through, or None: in proportion to the capsules' use
-    prior : "fitted", the distribution of the capsule's own training images; "standard", the paper's sigmoid(N(0, 1));
-        None, the model's default
+    prior : "fitted", the distribution of the capsule's own training images; "model", the energy's own, by chains from
+        noise; "standard", the paper's sigmoid(N(0, 1)); None, the model's default
     gibbs : steps of the energy's own chain, with the same capsule on: codes drawn, routed, poses drawn
     seed : the same seed gives the same images
     prior_scale : factor on the standard deviation of the fitted prior (sampling temperature); None, the model's own
@@ -92,19 +98,25 @@ def sample_at(
     check_seed(seed)
     prior = prior or network.config.prior
     check_choice("prior", prior, PRIORS)
+    if prior == "model" and not (network.top.gate.exclusive and network.top.neurons.name == "gaussian"):
+        raise InputError("prior 'model' needs the gate and gaussian neurons")
     scale = network.config.prior_scale if prior_scale is None else prior_scale
     if not 0 <= scale <= 100:
         raise InputError(f"prior_scale must be between 0 and 100, not {scale!r}")
     logit_scale = network.config.logit_scale
-    if logit_scale is None and prior == "standard":
-        logit_scale = 1.0  # the paper's own, unless a scale was set
+    if logit_scale is None and prior != "fitted":
+        logit_scale = 1.0  # nothing is scaled, unless a scale was set
     rows = torch.from_numpy(index).to(network.device)
     noise = Noise(int(seed), 0, rows)
     if on is None:
         chosen = noise.choose(100, network.prior.use.expand(len(index), -1))
     else:
         chosen = torch.from_numpy(on).to(network.device)
-    h = place(draw_pose(network, chosen, prior, noise, scale), chosen, network.top.upper[0])
+    if prior == "model":
+        pose = equilibrium(network.top, chosen, noise, STEPS)
+    else:
+        pose = draw_pose(network, chosen, prior, noise, scale)
+    h = place(pose, chosen, network.top.upper[0])
     c = None
     for step in range(gibbs):
         c, h = gibbs_step(network.top, h, c, chosen, Noise(int(seed), 1 + step, rows))
@@ -119,6 +131,34 @@ def draw_pose(
     if prior == "standard":
         return torch.sigmoid(noise.normal(102, network.top.upper[1]))
     return network.top.hidden_mean(network.prior.sample(on, noise, scale))
+
+
+def equilibrium(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise, steps: int) -> Float[Tensor, "B N"]:
+    """Poses from the energy itself: chains of Hamiltonian Monte Carlo in the capsules that are on, from noise."""
+    J, B = layer.upper[0], len(on)
+    order = torch.argsort(on, stable=True)
+    count = torch.bincount(on, minlength=J)
+    slot = torch.empty_like(on)
+    slot[order] = torch.arange(B, device=on.device) - (count.cumsum(0) - count)[on[order]]
+    rows = torch.zeros(J, int(count.max()), dtype=torch.int64, device=on.device)  # spare chains repeat row 0
+    rows[on, slot] = torch.arange(B, device=on.device)
+    density, index = PoseDensity.of(layer), noise.index[rows.flatten()]
+    h = noise.normal(103, layer.upper[1])[rows]
+    for step in range(steps):
+        h = hmc(density, h, Noise(noise.seed, 1 + step, index), LEAPS).h
+    return h[on, slot]
+
+
+def r_hat(layer: CapsuleLayer, chains: int = 8, seed: int = 0) -> Float[Tensor, " J"]:
+    """Split R-hat of each capsule's chains over the second half of the steps from noise that a sample takes."""
+    J, N = layer.upper
+    index = torch.arange(J * chains, device=layer.d.device)
+    density, draws = PoseDensity.of(layer), []
+    h = Noise(seed, 0, index).normal(103, N).view(J, chains, N)
+    for step in range(STEPS):
+        h = hmc(density, h, Noise(seed, 1 + step, index), LEAPS).h
+        draws.append(h)
+    return split_r_hat(torch.stack(draws[STEPS // 2 :]))
 
 
 def gibbs_step(

@@ -25,7 +25,7 @@ from capspoe.training.fit_prior import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_
 from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
 
 MIXTURE_DIMENSIONS = 64  # principal components of the codes in which the mixture of J K Gaussians lives
-FACTOR_ITERATIONS = 50
+FACTOR_ITERATIONS = 20
 
 Models = dict[str, Callable[[], Output]]  # rows of the table
 Groups = tuple[np.ndarray, np.ndarray]  # the group of every training and of every test code

@@ -128,16 +128,12 @@ def likelihood(data: EvaluationData, steps: int, chains: int) -> dict[str, Any]:
         return (torch.rand(x.shape, generator=rng, dtype=torch.float64) < x.cpu().double()).double()
 
     train, test = binary(inputs(data.train.spread(5000))), binary(inputs(data.test.spread(2000)))
-    c, weight = torch.zeros(()), torch.zeros(())
-    for x in inputs(data.train.spread(2000)).split(256):  # each capsule's mean weights, over its own images
-        up = network.top(x)
-        on = (
-            network.top.on_probability(up.z, x)
-            if network.top.gate.exclusive
-            else torch.ones_like(up.z[..., 0])
-        )
-        c, weight = c + (on[..., None] * up.c).cpu().double().sum(0), weight + on.cpu().double().sum(0)
-    c = torch.where(weight[:, None] > 0, c / weight[:, None], 1 / network.top.fan)
+    top = network.top
+    if top.gate.exclusive:
+        c = top.mean_routing.cpu().double() / top.fan
+    else:
+        parts = [top(x).c.cpu().double().sum(0) for x in inputs(data.train.spread(2000)).split(256)]
+        c = torch.stack(parts).sum(0) / min(2000, len(data.train.codes))
     m = Annealed(freeze(network.top, c), torch.logit(train.mean(0), eps=0.01))
     estimates = log_z(m, train, steps, chains, min(steps, 200), data.seed)
     unnormalised = float(m.log_weight(test, m.layer.preactivation(test, None), 1.0).mean())

@@ -203,7 +203,7 @@ def update_layer(
         gate_loss_weight=config.gate_loss_weight,
     )
     mean, square = x.mean(0), x.square().mean()
-    distributed.all_reduce_mean(weight, *gradient, *info, mean, square)
+    distributed.all_reduce_mean(weight, *gradient, *info, mean, square, layer.mean_routing)
     set_gradients(layer, gradient)
     optimizer.step()
     if layer.gate.exclusive:

@@ -41,7 +41,7 @@ def test_limits_are_inclusive_and_named(name):
     ("change", "message"),
     [
         ({"gate": "both"}, "gate cannot be 'both'; choose one of winner, none"),
-        ({"prior": None}, "prior cannot be None; choose one of fitted, standard"),
+        ({"prior": None}, "prior cannot be None; choose one of fitted, model, standard"),
         ({"epochs": 2.5}, "epochs cannot be 2.5"),
         ({"epochs": True}, "epochs cannot be True"),
         ({"momentum": float("nan")}, "momentum cannot be nan"),

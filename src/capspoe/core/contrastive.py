@@ -16,7 +16,7 @@ log P(on | x) has the same form, with h_j the mean of capsule j when it is on:
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -25,13 +25,12 @@ from torch.nn import functional as F
 
 from capspoe import kernels
 from capspoe.core.chains import PoseDensity, hmc
-from capspoe.core.checks import check_count, check_tensor
-from capspoe.core.gates import mask_off
+from capspoe.core.checks import check_count
+from capspoe.core.gates import by_capsule, mask_off
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.noise import Noise
 
 TRAINING_LEAPS = 3  # leapfrog steps of the persistent chains in each update
-RECONSTRUCTED = 32  # images of a batch whose reconstruction error is measured
 NEGLIGIBLE = 1e-3  # errors of the gate below this have no gradient: skipping them saves most of the work
 
 
@@ -181,12 +180,11 @@ def step(
     with which the gate learns to choose it.
     """
     check_count("k", k)
-    if layer.chains is not None:
-        return persistent_step(layer, x, noise, temperature, on, gate_loss_weight)
-    if layer.gate.exclusive and sample_hidden and not regate:
-        fused = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
-        if fused:
-            return fused_step(fused, layer, x, noise, k, temperature, sample_visible, on, gate_loss_weight)
+    on_cpu = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
+    if layer.gate.exclusive and not regate and (on_cpu or layer.chains is not None):
+        return winner_step(
+            layer, x, noise, k, temperature, sample_visible, sample_hidden, on, gate_loss_weight
+        )
     c, z = layer(x)
     positive = hidden_phase(layer, x, z, noise, 0, temperature, on)
     if positive.on is not None:
@@ -218,110 +216,127 @@ def gate_error(
     return torch.where(error.abs() < NEGLIGIBLE, 0, weight * error)
 
 
-def fused_step(
-    fused: Any,
+def winner_step(
     layer: CapsuleLayer,
     x: Float[Tensor, "B I M"],
     noise: Noise,
     k: int,
     temperature: float,
     sample_visible: bool,
+    sample_hidden: bool,
     on: Int[Tensor, " B"] | None,
     gate_loss_weight: float,
 ) -> tuple[Gradients, Info]:
-    """`step` by the kernels when the winner stays on: only its chain is run, 1/J of the work."""
-    sizes = {"B": None, "I": layer.lower[0], "M": layer.lower[1]}
-    check_tensor("x", x, sizes, like=layer.w_JNMI, finite=False)
-    x_BMI = fused.centred(x, layer.mu)
-    c, z, entropy = layer.route_fused(fused, x_BMI)
+    """`step` when the winner stays on: only its chain is run, 1/J of the work."""
+    c, z = layer(x)
     probability = layer.on_probability(z, x, temperature)
-    target = on if gate_loss_weight else None
-    if on is None:
-        on = noise.choose(0, probability)
+    target, on = on if gate_loss_weight else None, noise.choose(0, probability) if on is None else on
     layer.follow_routing(c, on)
-    mean_BN = layer.hidden_mean(z[torch.arange(len(x)), on])
-    weights = None if layer.iterations == 1 else c
-    drawn = WinnerNoise(noise.seed, noise.step, noise.index, on=on, capsules=layer.upper[0])
-    w, a, b, reconstruction = fused.winner_gradients(
-        layer.w_JNMI, layer.a, layer.b, layer.mu, x_BMI, mean_BN, on, weights, layer.fan, k, layer.hidden_mean,
-        sample=lambda step, mean: layer.neurons.sample(mean, drawn, 4 * step + 1),  # the streams of negative_phase
-        uniform=(lambda step: noise.uniform(4 * step + 2, *layer.lower)) if sample_visible else None,
-    )  # fmt: skip
+    batch, image = len(x), torch.arange(len(x), device=x.device)
+    chains = Winners(layer, on, layer.relative(c))
+    start = mean = layer.hidden_mean(z[image, on])
+    drawn = WinnerNoise(noise.seed, noise.step, noise.index, noise.dtype, on=on, capsules=layer.upper[0])
+    for step in range(1 if layer.chains is not None else k):  # the streams of negative_phase
+        h = layer.neurons.sample(mean, drawn, 4 * step + 1) if sample_hidden else mean
+        back, mean = chains.step(h, noise.uniform(4 * step + 2, *layer.lower) if sample_visible else None)
+    x = x - layer.mu
+    pairs = [(image, on, start, x.new_full((batch,), 1 / batch))]
     if target is not None:
-        error_BJ = gate_error(target, probability, gate_loss_weight / (temperature * len(x)))
-        error = error_BJ[:, :, None] * layer.hidden_mean(z)
-        fused.add_correlation(error, x_BMI, weights, layer.fan, w)
-        a.add_((error_BJ.T @ x_BMI.flatten(1)).view(-1, *x_BMI.shape[1:]).transpose(1, 2))
-        b.add_(error.sum(0))
+        error_BJ = gate_error(target, probability, gate_loss_weight / (temperature * batch))
+        which, capsule = error_BJ.nonzero(as_tuple=True)
+        pairs.append((which, capsule, layer.hidden_mean(z[which, capsule]), error_BJ[which, capsule]))
+    if layer.chains is None:
+        pairs.append((batch + image, on, mean, x.new_full((batch,), -1 / batch)))
+    found = sums_over_pairs(
+        layer, torch.cat([x, back]), layer.relative(c), *map(torch.cat, zip(*pairs, strict=True))
+    )
+    if layer.chains is not None:
+        found = Gradients(
+            *(one - other for one, other in zip(found, persistent_phase(layer, on, noise), strict=True))
+        )
     info = Info(
-        reconstruction=reconstruction,
+        reconstruction=(x - back).square().mean(),
         use=probability.mean(0),
         confidence=probability.amax(-1).mean(),
-        routing_entropy=entropy.mean() / math.log(layer.fan) if layer.fan > 1 else x.new_ones(()),
+        routing_entropy=routing_entropy(layer, c),
     )
-    return Gradients(w, a, b, torch.zeros_like(layer.d)), info
+    return found, info
 
 
-def persistent_step(
+class Winners:
+    """The chains of the capsules that are on, side by side for each capsule: (J, P), with spare places."""
+
+    def __init__(self, layer: CapsuleLayer, on: Int[Tensor, " B"], r: Float[Tensor, "B J I"] | None) -> None:
+        self.layer, self.on = layer, on
+        self.rows, self.place, _ = by_capsule(on, layer.upper[0])
+        self.r_JP1I = None if r is None else r[self.rows, torch.arange(layer.upper[0])[:, None]][:, :, None]
+
+    def step(
+        self, h: Float[Tensor, "B N"], uniform: Float[Tensor, "B I M"] | None
+    ) -> tuple[Float[Tensor, "B I M"], Float[Tensor, "B N"]]:
+        """x = P(x | h), drawn if there are uniform numbers, less mu; and the means of h given that x."""
+        layer = self.layer
+        w_JNV = layer.w_JNMI.flatten(2)
+        y = torch.bmm(h[self.rows], w_JNV).view(*self.rows.shape, *layer.w_JNMI.shape[2:])
+        y = y if self.r_JP1I is None else y * self.r_JP1I
+        x = torch.sigmoid(layer.a.transpose(1, 2)[:, None] + y)
+        if uniform is not None:
+            x = (uniform[self.rows].transpose(2, 3) < x).to(x)
+        x = x - layer.mu.T
+        weighted = x if self.r_JP1I is None else x * self.r_JP1I
+        z = torch.baddbmm(layer.b[:, None], weighted.flatten(2), w_JNV.transpose(1, 2))
+        return x[self.on, self.place].transpose(1, 2), layer.hidden_mean(z[self.on, self.place])
+
+
+def sums_over_pairs(
     layer: CapsuleLayer,
-    x: Float[Tensor, "B I M"],
-    noise: Noise,
-    temperature: float,
-    on: Int[Tensor, " B"] | None,
-    gate_loss_weight: float,
-) -> tuple[Gradients, Info]:
-    """`step` with persistent chains (Tieleman 2008): the negative phase is an average over chains in each capsule.
+    x: Float[Tensor, "K I M"],
+    r: Float[Tensor, "B J I"] | None,
+    image: Int[Tensor, " n"],
+    capsule: Int[Tensor, " n"],
+    h: Float[Tensor, "n N"],
+    weight: Float[Tensor, " n"],
+) -> Gradients:
+    """Weighted sums of minus the derivatives of the energy, over pairs of an image and the capsule that is on for it.
+
+    `x` is centred and may hold several versions of the images, one batch after the other.
+    """
+    J = layer.upper[0]
+    rows, _, used = by_capsule(capsule, J)
+    weight_JP = weight[rows] * used
+    h_JPN = h[rows] * weight_JP[:, :, None]
+    x_JPMI = x.transpose(1, 2)[image[rows]]
+    a = torch.bmm(weight_JP[:, None], x_JPMI.flatten(2)).view(J, *layer.lower[::-1]).transpose(1, 2)
+    if r is not None:
+        x_JPMI = x_JPMI * r[image[rows] % len(r), torch.arange(J)[:, None]][:, :, None]
+    w = torch.bmm(h_JPN.transpose(1, 2), x_JPMI.flatten(2)).view_as(layer.w_JNMI)
+    return Gradients(w, a, h_JPN.sum(1), torch.zeros_like(layer.d))
+
+
+def persistent_phase(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise) -> Gradients:
+    """Averages over persistent chains (Tieleman 2008) in each capsule, by its share of the batch.
 
     They move by Hamiltonian Monte Carlo with each capsule's mean routing weights. Their codes are summed out:
     x- = P(x | h).
     """
     assert layer.chains is not None
-    fused = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
-    if fused:
-        x_BMI = fused.centred(x, layer.mu)
-        c, z, _ = layer.route_fused(fused, x_BMI)
-    else:
-        c, z = layer(x)
-    probability = layer.on_probability(z, x, temperature)
-    target, chosen = on if gate_loss_weight else None, noise.choose(0, probability) if on is None else on
-    layer.follow_routing(c, chosen)
-    on_BJ = F.one_hot(chosen, layer.upper[0]).to(x) / len(x)
-    weight_BJ = on_BJ
-    if target is not None:
-        weight_BJ = on_BJ + gate_error(target, probability, gate_loss_weight / (temperature * len(x)))
-    h = weight_BJ[:, :, None] * layer.hidden_mean(z)
-    if fused:
-        w = torch.zeros_like(layer.w_JNMI)
-        fused.add_correlation(h, x_BMI, None if layer.iterations == 1 else c, layer.fan, w)
-    else:
-        w = correlation(layer, x, h, c)
-    a, b = torch.einsum("bj,bim->jim", weight_BJ, x - layer.mu), h.sum(0)
-
     density, (J, C, _) = PoseDensity.of(layer), layer.chains.shape
-    moves = Noise(noise.seed, noise.step, torch.arange(J * C, device=x.device), x.dtype)
+    moves = Noise(noise.seed, noise.step, torch.arange(J * C, device=on.device), noise.dtype)
     layer.chains.copy_(hmc(density, layer.chains, moves, TRAINING_LEAPS).h)
-    p_JCV = torch.sigmoid(density.logits(layer.chains))
-    shared = layer.chains * (on_BJ.sum(0) / C)[:, None, None]
-    centre = shared.sum(1)[:, :, None] * layer.mu.T.flatten()
-    change = torch.baddbmm(-centre, shared.transpose(1, 2), p_JCV).view_as(w)
-    w.sub_(change * layer.mean_routing[:, None, None])
-    visible = p_JCV.mean(1).view(J, *layer.lower[::-1]).transpose(1, 2) - layer.mu
-    a.sub_(visible * on_BJ.sum(0)[:, None, None])
-    b.sub_(shared.sum(1))
-    few = slice(0, RECONSTRUCTED)
-    back = layer.visible_mean(mask_off(layer.hidden_mean(z[few]), chosen[few]), c[few], chosen[few])
-    info = Info(
-        reconstruction=(x[few] - back).square().mean(),
-        use=probability.mean(0),
-        confidence=probability.amax(-1).mean(),
-        routing_entropy=routing_entropy(layer, c),
+    share = torch.bincount(on, minlength=J).to(layer.d)[:, None, None] / len(on)
+    x_JCV = torch.sigmoid(density.logits(layer.chains)) - layer.mu.T.flatten()
+    w = torch.bmm(layer.chains.transpose(1, 2), x_JCV).view_as(layer.w_JNMI)
+    return Gradients(
+        w_JNMI=share[..., None] / C * w * layer.mean_routing[:, None, None],
+        a=share * x_JCV.mean(1).view(J, *layer.lower[::-1]).transpose(1, 2),
+        b=share[:, 0] * layer.chains.mean(1),
+        d=torch.zeros_like(layer.d),
     )
-    return Gradients(w, a, b, torch.zeros_like(layer.d)), info
 
 
 def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"]) -> Float[Tensor, ""]:
-    """Mean entropy of the routing weights, relative to uniform ones."""
+    """Mean entropy of the routing weights of a few images, relative to uniform weights."""
     if layer.iterations == 1 or layer.fan == 1:
         return c.new_ones(())
     axis = 2 if layer.normalize == "lower" else 1
-    return torch.special.entr(c).sum(axis).mean() / math.log(layer.fan)
+    return torch.special.entr(c[:16]).sum(axis).mean() / math.log(layer.fan)

@@ -74,3 +74,18 @@ def on_weights(h: Float[Tensor, "B J N"], on: Tensor | None) -> Float[Tensor, "B
 def place(h_BN: Float[Tensor, "B N"], on: Int[Tensor, " B"], capsules: int) -> Float[Tensor, "B J N"]:
     """The state in which capsule `on` has pose h and all others are 0."""
     return F.one_hot(on, capsules).to(h_BN)[:, :, None] * h_BN[:, None]
+
+
+def by_capsule(
+    capsule: Int[Tensor, " n"], capsules: int
+) -> tuple[Int[Tensor, "J P"], Int[Tensor, " n"], Float[Tensor, "J P"]]:
+    """Where each capsule occurs, in P places; which of its places each entry has; and 0 for spare places, else 1."""
+    order = torch.argsort(capsule, stable=True)
+    count = torch.bincount(capsule, minlength=capsules)
+    place = torch.empty_like(capsule)
+    place[order] = (
+        torch.arange(len(capsule), device=capsule.device) - (count.cumsum(0) - count)[capsule[order]]
+    )
+    rows = capsule.new_zeros(capsules, int(count.max()))
+    rows[capsule, place] = torch.arange(len(capsule), device=capsule.device)
+    return rows, place, (torch.arange(rows.shape[1], device=capsule.device) < count[:, None]).float()

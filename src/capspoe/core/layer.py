@@ -158,29 +158,16 @@ class CapsuleLayer(nn.Module):
         """Route x; return the paper's c and the pre-activations z, biases included."""
         sizes = {"B": None, "I": self.lower[0], "M": self.lower[1]}
         check_tensor("x", x, sizes, like=self.w_JNMI, finite=False)
+        how = (self.iterations, self.normalize, self.agreement, self.sharpness)
         if fused := kernels.select(x, self.w_JNMI, self.b):
-            c, z, _ = self.route_fused(fused, fused.centred(x, self.mu))
-            return Routing(c, z)
+            x_BMI = fused.centred(x, self.mu)
+            return Routing(*fused.route_relative(x_BMI, self.w_JNMI, *how, float(self.fan), self.b))
         if self.iterations == 1:
             check_tensor("x", x, sizes)
             c = x.new_full((), 1 / self.fan).expand(x.shape[0], self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
-        options = (self.iterations, self.normalize, self.agreement, self.sharpness, self.detach_routing)
-        routing = route(x - self.mu, self.W, *options)
+        routing = route(x - self.mu, self.W, *how, self.detach_routing)
         return Routing(routing.c, routing.z + self.b)
-
-    def route_fused(self, fused: Any, x_BMI: Float[Tensor, "B M I"]) -> tuple[Tensor, Tensor, Tensor]:
-        """c, z with its bias, and the entropy of c, from the kernels; x is centred."""
-        return fused.route_relative(
-            x_BMI,
-            self.w_JNMI,
-            self.iterations,
-            self.normalize,
-            self.agreement,
-            self.sharpness,
-            float(self.fan),
-            self.b,
-        )
 
     @torch.no_grad()
     def follow_routing(self, c: Float[Tensor, "B J I"], on: Int[Tensor, " B"]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from capspoe.config import PRIORS
 from capspoe.core.chains import PoseDensity, hmc, split_r_hat
 from capspoe.core.checks import check_capsule, check_choice, check_count, check_seed
-from capspoe.core.gates import mask_off, place
+from capspoe.core.gates import by_capsule, mask_off, place
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.network import CHUNK, Network
 from capspoe.core.noise import Noise
@@ -135,18 +135,12 @@ def draw_pose(
 
 def equilibrium(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise, steps: int) -> Float[Tensor, "B N"]:
     """Poses from the energy itself: chains of Hamiltonian Monte Carlo in the capsules that are on, from noise."""
-    J, B = layer.upper[0], len(on)
-    order = torch.argsort(on, stable=True)
-    count = torch.bincount(on, minlength=J)
-    slot = torch.empty_like(on)
-    slot[order] = torch.arange(B, device=on.device) - (count.cumsum(0) - count)[on[order]]
-    rows = torch.zeros(J, int(count.max()), dtype=torch.int64, device=on.device)  # spare chains repeat row 0
-    rows[on, slot] = torch.arange(B, device=on.device)
+    rows, own, _ = by_capsule(on, layer.upper[0])  # spare chains repeat the first
     density, index = PoseDensity.of(layer), noise.index[rows.flatten()]
     h = noise.normal(103, layer.upper[1])[rows]
     for step in range(steps):
         h = hmc(density, h, Noise(noise.seed, 1 + step, index), LEAPS).h
-    return h[on, slot]
+    return h[on, own]
 
 
 def r_hat(layer: CapsuleLayer, chains: int = 8, seed: int = 0) -> Float[Tensor, " J"]:

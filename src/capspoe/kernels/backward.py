@@ -65,7 +65,7 @@ def gradients_of_u(lo, hi, x_, w_, M, options, gc_BJI, gz_BJN, coefficient_G, ve
     T, lower, cosine, sharpness, scale = options
     batch, (J, I), K, N = len(gz_BJN), gc_BJI.shape[1:], 2 * (T - 1), vector_GJKN.shape[-1]
     room = forward.scratch(1 if lower else J, T, N, I)
-    u_S, stride, _, _, inverse_S, logits_TS, c_TS, z_TSN, one_S, gz_SN, _, _ = room
+    u_S, stride, _, _, inverse_S, logits_TS, c_TS, z_TSN, one_S, gz_SN, _ = room
     (S, row), each = inverse_S.shape, (K + cosine) * GROUP * LANES  # floats for one v and j
     g_S, ones_S, d_SN = (
         np.empty((S, row), np.float32),

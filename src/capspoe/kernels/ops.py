@@ -17,7 +17,7 @@ def route(x: Tensor, w_JNMI: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
 
     x_BMI = cpu.centred(x, x.new_zeros(x.shape[1:]))
     iterations, normalize, agreement, sharpness, _ = options
-    c, z, _ = cpu.route_relative(x_BMI, w_JNMI, iterations, normalize, agreement, sharpness, 1.0)
+    c, z = cpu.route_relative(x_BMI, w_JNMI, iterations, normalize, agreement, sharpness, 1.0)
     return c.contiguous(), z
 
 

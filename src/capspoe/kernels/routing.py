@@ -206,40 +206,35 @@ def direction(z_N, cosine, factor, out_N):
 
 
 @compiled
-def softmax_lower(logits_, first, end, whole, c_, amount_, mean_):
-    """c = 2^(logit - shift), still to be divided by its sum, which is collected in amount_[0]; and in mean_[0] the
-    sum of c (logit - shift). The shift is the largest logit where the `whole` is at hand, else 0."""
+def softmax_lower(logits_, first, end, whole, c_, amount_):
+    """c = 2^(logit - shift), to be divided by its sum, which amount_[0] collects. The shift is the largest logit if
+    the `whole` is at hand, else 0."""
     shift = ZERO
     if whole:
         most = load(logits_, 0)
         for v in range(1, end):
             most = maximum(most, load(logits_, v * LANES))
         shift = largest(most)
-    amount = mean = splat(ZERO)
+    amount = splat(ZERO)
     for v in range(first, end):
-        logit = load(logits_, v * LANES) - splat(shift)
-        e = exp2(logit)
+        e = exp2(load(logits_, v * LANES) - splat(shift))
         store(c_, v * LANES, e)
-        amount, mean = amount + e, mean + e * logit
+        amount = amount + e
     amount_[0] += total(amount)
-    mean_[0] += total(mean)
 
 
 @compiled
-def softmax_upper(logits_S, first, end, c_S, amount_, mean_):
-    """c = softmax over the upper capsules, for vectors first to end; and as above, for each lower capsule."""
-    row = len(amount_)
+def softmax_upper(logits_S, first, end, c_S):
+    """c = softmax over the upper capsules, for vectors first to end."""
+    row = logits_S.shape[1]
     for v in range(first * LANES, end * LANES, LANES):
-        shift, amount, mean = splat(FAR_BELOW), splat(ZERO), splat(ZERO)
+        shift, amount = splat(FAR_BELOW), splat(ZERO)
         for at in range(v, logits_S.size, row):
             shift = maximum(shift, load(logits_S, at))
         for at in range(v, logits_S.size, row):
-            logit = load(logits_S, at) - shift
-            e = exp2(logit)
+            e = exp2(load(logits_S, at) - shift)
             store(c_S, at, e)
-            amount, mean = amount + e, mean + e * logit
-        store(amount_, v, amount)
-        store(mean_, v, mean)
+            amount = amount + e
         amount = splat(ONE) / amount
         for at in range(v, logits_S.size, row):
             store(c_S, at, load(c_S, at) * amount)
@@ -248,7 +243,7 @@ def softmax_upper(logits_S, first, end, c_S, amount_, mean_):
 @compiled
 def scratch(S, T, N, I):
     """Room for S upper capsules and a group of images: u, floats from one image to the next, sums, squares. For one
-    image: inverse lengths, logits, c, z of each iteration, sums, directions, amount and mean of the softmax."""
+    image: inverse lengths, logits, c, z of each iteration, sums, directions, the softmax's sum."""
     row = (I + LANES - 1) // LANES * LANES
     stride = (
         row * N + 1023
@@ -259,7 +254,7 @@ def scratch(S, T, N, I):
         aligned(S * GROUP * stride).reshape(S, -1), stride, aligned(S * GROUP * N * LANES).reshape(S, -1),
         aligned(S * GROUP * row).reshape(S, -1), inverse_S, logits_TS, aligned(T * S * row).reshape(T, S, row),
         np.empty((T, S, N), np.float32), aligned(S * N * LANES).reshape(S, -1), np.empty((S, N), np.float32),
-        aligned(row), aligned(row),
+        np.empty(1, np.float32),
     )  # fmt: skip
 
 
@@ -271,11 +266,9 @@ def iterate(k, I, options, room):
     L1 cache. Only the softmax over the lower capsules of unbounded logits needs all of them at once.
     """
     T, lower, cosine, sharpness, scale = options
-    u_S, stride, sums_S, squares_S, inverse_S, logits_TS, c_TS, z_TSN, one_S, direction_SN, amount_, mean_ = (
-        room
-    )
+    u_S, stride, sums_S, squares_S, inverse_S, logits_TS, c_TS, z_TSN, one_S, direction_SN, amount_ = room
     S, N = direction_SN.shape
-    row = len(amount_)
+    row = inverse_S.shape[1]
     V, u0 = row // LANES, k * stride
     whole = lower and not (cosine and abs(sharpness) * (T - 1) < BOUNDED)
     step = V if whole else CHUNK
@@ -285,16 +278,16 @@ def iterate(k, I, options, room):
             inverse_lengths(u_S[s], u0, squares_S[s, k * row : (k + 1) * row], I, N, inverse_S[s])
     for t in range(1, T):
         one_S[:] = 0.0
-        amount_[0] = mean_[0] = 0.0
+        amount_[0] = 0.0
         for s in range(S):
             direction(z_TSN[t - 1, s], cosine, sharpness * LOG2_E * (1 if cosine else scale), direction_SN[s])
         for first in range(0, V, step):
             end = min(V, first + step)
             agree(u_S, u0, direction_SN, inverse_S, first, end, logits_TS[t - 1], logits_TS[t])
             if lower:
-                softmax_lower(logits_TS[t], first, end, whole, c_TS[t], amount_, mean_)
+                softmax_lower(logits_TS[t], first, end, whole, c_TS[t], amount_)
             else:
-                softmax_upper(logits_TS[t], first, end, c_TS[t], amount_, mean_)
+                softmax_upper(logits_TS[t], first, end, c_TS[t])
             combine(u_S, u0, c_TS[t], N, first, end, one_S)
         share = 1 / np.float64(amount_[0]) if lower else 1.0
         for s in range(S):
@@ -310,27 +303,18 @@ def predict_task(task, x_, w_, M, lower, room):
     u_S, stride, sums_S, squares_S = room[:4]
     j, g = (task // len(x_), task % len(x_)) if lower else (0, task)
     for s in range(len(u_S)):
-        predict(
-            w_[j + s],
-            x_[g],
-            M,
-            room[9].shape[1],
-            len(room[10]) // LANES,
-            u_S[s],
-            stride,
-            sums_S[s],
-            squares_S[s],
-        )
+        V = squares_S.shape[1] // GROUP // LANES
+        predict(w_[j + s], x_[g], M, room[9].shape[1], V, u_S[s], stride, sums_S[s], squares_S[s])
     return j, g
 
 
 @compiled
-def route(lo, hi, x_, w_, M, options, c_BJI, z_BJN, entropy_BR):
-    """Tasks lo to hi: c, z, and the entropy of c over the axis of its softmax."""
+def route(lo, hi, x_, w_, M, options, c_BJI, z_BJN):
+    """Tasks lo to hi: c and z."""
     T, lower = options[:2]
     (batch, J, I), N = c_BJI.shape, z_BJN.shape[2]
     room = scratch(1 if lower else J, T, (N + 3) // 4 * 4, I)
-    c_TS, z_TSN, amount_, mean_ = room[6], room[7], room[10], room[11]
+    c_TS, z_TSN = room[6:8]
     for task in range(lo, hi):
         j, g = predict_task(task, x_, w_, M, lower, room)
         for k in range(min(GROUP, batch - g * GROUP)):
@@ -341,5 +325,3 @@ def route(lo, hi, x_, w_, M, options, c_BJI, z_BJN, entropy_BR):
                 for i in range(I):
                     to_I[i] = from_I[i]
                 z_BJN[b, j + s] = z_TSN[T - 1, s, :N]
-            for i in range(1 if lower else I):
-                entropy_BR[b, j + i] = math.log(amount_[i]) - mean_[i] / amount_[i] / LOG2_E

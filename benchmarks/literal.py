@@ -37,9 +37,9 @@ RECORDS = Path(__file__).parent / "records"
 FACTORS = (1, 3, 10, 20)
 SAMPLES = 1000
 OPEN = {
-    "learning_rate": (0.02, 0.1, 0.5),
+    "learning_rate": (0.005, 0.001, 0.02, 0.1),
     "hidden_states": ("mean", "drawn"),
-    "initial_std": (0.01, 0.1, 0.5),
+    "initial_std": (0.01, 0.003, 0.1),
 }
 HALVING = ((5, None), (20, 6), (60, 2), (200, 1))  # epochs, and how many of the settings before get them
 

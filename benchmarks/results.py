@@ -14,23 +14,23 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from goals import goals_on_fashion, goals_on_mnist, goals_table
-from scores import OFF, Evaluation, number, table
+from scores import Evaluation, number, table
 
 from capspoe.config import FREE_TO_CHANGE, Config, preset
 from capspoe.errors import RunError
+from capspoe.evaluate.baselines import ABLATIONS
 from capspoe.run import checkpoint
 
 HERE = Path(__file__).parent
 DOCS = Path(os.path.relpath(HERE.parent / "docs"))
 RECORDS = Path(os.path.relpath(HERE / "records"))
 FULL = "evaluation-full.json"  # an evaluation without --quick, kept beside the quick one of every seed
-WAYS = Path(os.path.relpath(HERE / "routing.json"))  # by benchmarks/routing.py
 EVALUATIONS = {"quick": "evaluation.json", "full": FULL}
 KINDS = {  # what follows a data set's name: small, paper, ...
     "small": {},
     "paper": {"name": "paper"},
     "literal": {"literal": True},
+    "stack": {"layers": "64x16,20x16"},
 }
 PART = r"\{\{(.+?)\}\}"  # what the text asks for
 Record = dict[str, Any]
@@ -40,7 +40,9 @@ def section_of(config: Config) -> str | None:
     """'mnist paper' for the settings of that preset; None when they are others."""
     free = {name: getattr(config, name) for name in ("seed", *FREE_TO_CHANGE)}
     for kind, of_preset in KINDS.items():
-        if config == preset(data=config.data, **of_preset).replace(**free):
+        layers = {"layers": of_preset["layers"]} if "layers" in of_preset else {}
+        rest = {name: value for name, value in of_preset.items() if name != "layers"}
+        if config == preset(data=config.data, **rest).replace(**layers, **free):
             return f"{config.data} {kind}"
     return None
 
@@ -71,8 +73,10 @@ def shortened(evaluation: Evaluation) -> Evaluation:
     kept = {name: evaluation[name] for name in evaluation if name != "data"}
     long = ("table", "sample_class_entropy")
     kept["clustering"] = {k: v for k, v in evaluation["clustering"].items() if k not in long}
-    measures = evaluation["instantiation"].get("principal", {})
-    kept["instantiation"] = {name: found["share_of_capsules"] for name, found in measures.items()}
+    kept["instantiation"] = {
+        basis: {name: found["share_of_capsules"] for name, found in measures.items()}
+        for basis, measures in evaluation["instantiation"].items()
+    }
     return kept
 
 
@@ -91,12 +95,11 @@ def keep(folders: list[Path], records: Path) -> None:
 def parts(evaluations: list[Evaluation]) -> dict[str, str]:
     """What the text may ask of a section; what these evaluations do not have is left out."""
     names = list(dict.fromkeys(row["name"] for e in evaluations for row in e["rows"]))
-    off = [n for n in names if n in OFF]
-    plain = [n for n in names if n not in off and n.removesuffix(", the paper's sampling") not in off]
+    off = [n for n in names if n.removesuffix(", the paper's sampling") in ABLATIONS]
     first = evaluations[0]
     capsules = [e["clustering"] for e in evaluations]
     found = {
-        "models": table(evaluations, plain),
+        "models": table(evaluations, [n for n in names if n not in off]),
         "seeds": f"{len(evaluations)} seed{'s' if len(evaluations) > 1 else ''}",
         "samples": f"{first['settings']['samples']:,}",
         "alive": ", ".join(f"{c['alive']} of {c['capsules']}" for c in capsules),
@@ -110,9 +113,9 @@ def parts(evaluations: list[Evaluation]) -> dict[str, str]:
         probes = {k: number([e["probe"][k] for e in evaluations], 3) for k in first["probe"]}
         found["probes"] = ", ".join(f"{k} {v}" for k, v in probes.items())
     found["likelihood"] = likelihood_of(first["likelihood"])
-    if first["instantiation"]:
-        shares = {m: [100 * e["instantiation"][m] for e in evaluations] for m in first["instantiation"]}
-        found["dimensions"] = ", ".join(f"{m} {number(share, 0)}%" for m, share in shares.items())
+    for basis, measures in first["instantiation"].items():
+        shares = {m: [100 * e["instantiation"][basis][m] for e in evaluations] for m in measures}
+        found[basis] = ", ".join(f"{m} {number(share, 0)}%" for m, share in shares.items())
     return found
 
 
@@ -133,22 +136,11 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
         made = parts(quick) if quick else {}
         if full := [r["full"] for r in members if "full" in r]:
             made["full"] = parts(full)["models"]
-            made["likelihood"] = parts(full)["likelihood"]
-        if section == "mnist small" and quick and full:
-            made["goals"] = goals_table(goals_on_mnist(quick, full))
-        if section == "fashion-mnist small" and quick:
-            made["goals"] = goals_table(goals_on_fashion(quick))
+            made |= {name: text for name, text in parts(full).items() if name in ("likelihood", "neurons")}
         picture = Path("figures") / f"{section.replace(' ', '-')}.png"
         if (docs / picture).exists():
             made["picture"] = f"![Four samples of each capsule, {section}]({picture})"
         found |= {f"{section} {part}": text for part, text in made.items()}
-    if WAYS.exists():
-        runs = defaultdict(list)
-        for row in json.loads(WAYS.read_text()):
-            runs[row["run"]].append(row)
-        for data in ("mnist", "fashion-mnist"):
-            if own := [{"rows": rows} for run, rows in runs.items() if run.startswith(data)]:
-                found[f"{data} ways"] = table(own, [row["name"] for row in own[0]["rows"]])
     if records:
         found["minutes"] = minutes_table(records)
     if (docs / "figures" / "routing.svg").exists():

@@ -88,7 +88,7 @@ def test_gibbs_steps(model, prior):
         c, z = top(x)
         h = torch.zeros_like(h)
         h[:, 0] = top.sample_hidden(z, noise, 1)[:, 0]
-    images = model.array(model.down(h, c, 1.0 if prior == "standard" else None, on))
+    images = model.array(model.down(h, c, 1.0, on))
     np.testing.assert_allclose(found.images, images, atol=1e-4)
     assert set(found.capsule) == {0}
 

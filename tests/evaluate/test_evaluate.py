@@ -19,7 +19,7 @@ from together import peers
 
 ROWS = [
     "floor: training images", "floor: autoencoder reconstructions", "floor: capsule reconstructions", "capspoe",
-    "capspoe, plain", "capspoe, the paper's sampling", "capspoe, after 5 Gibbs steps", "spectral groups + PCA",
+    "capspoe, plain", "capspoe, the paper's sampling", "capspoe, the energy's own samples", "spectral groups + PCA",
     "spectral groups + PCA, plain", "spectral groups + factor analysis", "spectral groups + factor analysis, plain",
     "k-means + PCA", "k-means + PCA, plain", "mixture of 8 Gaussians", "mixture of 8 Gaussians, plain",
     "binary neurons with the gate",

@@ -104,8 +104,8 @@ def sample_at(
     if not 0 <= scale <= 100:
         raise InputError(f"prior_scale must be between 0 and 100, not {scale!r}")
     logit_scale = network.config.logit_scale
-    if logit_scale is None and prior != "fitted":
-        logit_scale = 1.0  # nothing is scaled, unless a scale was set
+    if logit_scale is None and (gibbs or prior != "fitted"):
+        logit_scale = 1.0  # only poses that the prior draws are sharpened, unless a scale was set
     rows = torch.from_numpy(index).to(network.device)
     noise = Noise(int(seed), 0, rows)
     if on is None:

@@ -49,11 +49,9 @@ SAME_AS_RUN = (
 RBM_RATE, RBM_GIBBS = 0.02, 1000  # learning rate; steps from random hidden units to a sample
 
 
-def output(
-    network: Network, data: EvaluationData, prior: str | None = None, gibbs: int = 0, probed: bool = True
-) -> Output:
+def output(network: Network, data: EvaluationData, prior: str | None = None, probed: bool = True) -> Output:
     """Samples of a capsule network, and its winners and poses on the codes of the run."""
-    images = sample(network, data.samples, prior=prior, gibbs=gibbs, seed=data.seed).images
+    images = sample(network, data.samples, prior=prior, seed=data.seed).images
     winner = encode_codes(network, data.test.codes).on.argmax(1)
     return Output(images, winner, partial(poses, network) if probed else None)
 
@@ -62,10 +60,11 @@ def poses(network: Network, split: Split) -> np.ndarray:
     return encode_codes(network, split.codes).hidden.reshape(len(split.codes), -1)
 
 
-def own(data: EvaluationData, gibbs: int) -> Models:
+def own(data: EvaluationData) -> Models:
     """Training images and their reconstructions, which no model beats by much, and samples of three kinds."""
     training, _ = in_memory(data.all_train, data.samples)
     make, reconstruct = partial(output, data.network, data), data.network.reconstruct
+    gaussian = data.network.top.gate.exclusive and data.network.top.neurons.name == "gaussian"
     return {
         "floor: training images": lambda: Output(training),
         "floor: autoencoder reconstructions": lambda: Output(reconstruct(training, "autoencoder")),
@@ -75,7 +74,7 @@ def own(data: EvaluationData, gibbs: int) -> Models:
             variant(data.network, data.train.codes, **PLAIN), data, probed=False
         ),
         "capspoe, the paper's sampling": partial(make, "standard", probed=False),
-        f"capspoe, after {gibbs} Gibbs steps": partial(make, gibbs=gibbs, probed=False),
+        **({"capspoe, the energy's own samples": partial(make, "model", probed=False)} if gaussian else {}),
     }
 
 

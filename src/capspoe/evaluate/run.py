@@ -40,7 +40,6 @@ class Settings:
     quick: bool = False
     samples: int = 2000
     neighbours: int = 5
-    gibbs: int = 100
     probe_images: int = 60_000
     traversal_starts: int = 3
     ais_steps: int = 5000
@@ -160,7 +159,7 @@ class Evaluation:
             models.append({"the paper to the letter": partial(baselines.literal, data, self.path("literal"))})
         return {
             "feature_net": lambda: data.net.info,
-            "capspoe": lambda: self.rows(baselines.own(data, s.gibbs)),
+            "capspoe": lambda: self.rows(baselines.own(data)),
             **scores,
             "probe": lambda: other_probes(data, s.probe_images),
             **{next(iter(group)): partial(self.rows, group) for group in models},

@@ -63,9 +63,6 @@ PLAN = (
     Run("mnist-144-10", ("mnist", "--layers", "10x16"), 4, (), 0, routing=True),
     Run("mnist-0", ("mnist",), 4, ABLATE, 12, long=True),
     Run("mnist-paper", ("mnist", "--preset", "paper"), 15, QUICK, 10, picture="mnist-paper"),
-    Run("mnist-literal", ("mnist", "--literal"), 20, QUICK, 10, picture="mnist-literal"),
-    Run("fashion-mnist-paper", ("fashion-mnist", "--preset", "paper"), 15, QUICK, 10, picture="fashion-mnist-paper"),
-    Run("cifar10-paper", ("cifar10", "--preset", "paper"), 15, QUICK, 10, picture="cifar10-paper"),
 )  # fmt: skip
 
 

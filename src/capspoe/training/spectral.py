@@ -112,7 +112,7 @@ def approximate_search(
         from pynndescent import NNDescent
     except ImportError:
         return None
-    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    threads = min(torch.get_num_threads(), numba.get_num_threads())
     index = NNDescent(y.numpy(), n_neighbors=15, random_state=seed % 2**32, n_jobs=threads)
     index.prepare()
     return lambda x: index.query(x.numpy(), k)[0]

@@ -2,15 +2,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# `make test CONSTRAINTS=` takes the newest version of every dependency instead of the pinned ones.
+CONSTRAINTS ?= constraints.txt
+PIP_CONSTRAINTS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+# `make smoke PYTHONS=python3.12` tries the wheel with one interpreter only.
+PYTHONS ?= python3.11 python3.12 python3.13
 
-.PHONY: setup demo test lint bench browser docs reproduce clean
+.PHONY: setup demo test lint bench browser dist smoke docs reproduce clean
 
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 	  || { echo "make: python venv is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_CONSTRAINTS) --editable '.[dev]'
 	@touch $@
 
 demo: setup
@@ -22,6 +27,12 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/hadolint Dockerfile
 
 # Tests of the explorer's page want Debian's Chromium; without it they are skipped, and nothing else is.
 browser:
@@ -39,6 +50,15 @@ test: lint browser
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
+# The sdist and the wheel in dist/, tried in empty environments; what they install, and under which licences, in sbom/.
+dist: setup
+	rm -rf build dist sbom
+	$(BIN)/python -m build --outdir dist
+	@$(MAKE) smoke
+
+smoke: setup
+	$(BIN)/python .ci/smoke.py $(PIP_CONSTRAINTS) --sbom sbom $(PYTHONS)
+
 # Warnings are errors: a link that leads nowhere, a page that is in no menu.  (--quiet would hide them.)
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -49,4 +69,4 @@ reproduce: setup
 	$(BIN)/python benchmarks/reproduce.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build site src/*.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist sbom site src/*.egg-info

@@ -1,8 +1,12 @@
 """Training speed with two threads and with two processes, against one of each: the commands of docs/scale.md.
 
 python benchmarks/scaling.py [--rounds 2] [--limit 12800] [OPTIONS of capspoe train]
+python benchmarks/scaling.py --exchange [--rounds 2] [--limit 12800]
 
 They take turns, and the best round of each counts. Prints a table and writes benchmarks/scaling.json.
+
+--exchange times a step of stage 2 with 1 and 2 processes of one thread each, at two batch sizes, and the part of it
+that is the all-reduce, with the wait for the other process. It writes benchmarks/exchange.json.
 """
 
 import argparse
@@ -14,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -80,6 +85,60 @@ def measure(rounds: int, options: list[str]) -> tuple[dict[str, dict[str, float]
     return best, machine
 
 
+def timed_training(out: Path, limit: int, batch_size: int) -> None:
+    """Train in this process or as one of several; process 0 writes the milliseconds of a step of stage 2."""
+    from capspoe import train
+    from capspoe.run import distributed
+
+    spent, size, marks = 0.0, 0, []
+    all_reduce = distributed.all_reduce
+
+    def timed(*tensors: Any) -> None:
+        nonlocal spent, size
+        began = time.perf_counter()
+        all_reduce(*tensors)
+        spent += time.perf_counter() - began
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def mark(line: dict[str, Any]) -> None:
+        if line["stage"] == "capsules-0":
+            marks.append((line["step"], time.perf_counter(), spent, size))
+
+    distributed.all_reduce = timed
+    settings = {
+        "limit": limit,
+        "batch_size": batch_size,
+        "autoencoder_epochs": 1,
+        "min_steps": 0,
+        "threads": 1,
+    }
+    train("mnist", out / "run", quiet=True, callback=mark, epochs=2 * batch_size // 128, **settings)
+    if marks:
+        (first, began, before, _), (last, ended, after, size) = marks[0], marks[-1]
+        steps = last - first  # without the first line, in which kernels are compiled
+        step, exchange = (1000 * seconds / steps for seconds in (ended - began, after - before))
+        found = {"step_ms": round(step, 2), "exchange_ms": round(exchange, 2), "bytes": size}
+        (out / "times.json").write_text(json.dumps(found))
+
+
+def measure_exchange(rounds: int, limit: int) -> list[dict[str, Any]]:
+    """The best round for each number of processes and batch size."""
+    rows = {}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ways = [(processes, batch) for batch in (128, 1024) for processes in (1, 2)]
+    for _ in range(rounds):
+        for way in ways:
+            with tempfile.TemporaryDirectory() as name:
+                start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+                start += ["--nproc-per-node", str(way[0])]
+                own = [__file__, "--worker", name, "--limit", str(limit), "--batch-size", str(way[1])]
+                subprocess.run([*start, *own], check=True, env=environment)
+                found = json.loads((Path(name) / "times.json").read_text())
+            row = {"processes": way[0], "batch_size": way[1], **found}
+            rows[way] = min(rows.get(way, row), row, key=lambda row: row["step_ms"])
+    return [rows[way] for way in ways]
+
+
 def ratios(best: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """The speed of each way over that of one process with one thread; 2 is all that two cores can give."""
     one = best["1 process, 1 thread"]
@@ -108,9 +167,20 @@ def main() -> None:
     parser.add_argument("--data", default="mnist")
     parser.add_argument("--limit", type=int, default=12800, help="images")
     parser.add_argument("--out", type=Path, default=HERE / "scaling.json")
+    parser.add_argument("--exchange", action="store_true", help="time the exchange of stage 2")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--batch-size", type=int, default=128)
     a, more = parser.parse_known_args()
+    if a.worker:
+        timed_training(a.worker, a.limit, a.batch_size)
+        return
+    if a.exchange:
+        rows = "[\n " + ",\n ".join(map(json.dumps, measure_exchange(a.rounds, a.limit))) + "\n]\n"
+        (HERE / "exchange.json").write_text(rows)
+        print(rows)
+        return
     options = [a.data, "--limit", str(a.limit), "--epochs", "2", "--autoencoder-epochs", "1"]
-    options += ["--min-steps", "0", *more]
+    options += ["--min-steps", "0", "--batch-size", str(a.batch_size), *more]
     best, machine = measure(a.rounds, options)
     Console(width=120).print(table(best))
     found = {"machine": machine, "rounds": a.rounds, "options": options, "best": best, "ratios": ratios(best)}

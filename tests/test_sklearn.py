@@ -7,6 +7,7 @@ import tempfile
 
 import numpy as np
 import pytest
+import skops.io
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
@@ -14,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from skops.io.exceptions import UntrustedTypesFoundException
 
 from capspoe.config import FIELDS, Config
 from capspoe.errors import InputError
@@ -136,6 +138,23 @@ def test_partial_fit_continues_a_trained_network(of_images):
     copy = pickle.loads(pickle.dumps(model))
     further = [each.partial_fit(PIXELS[64:96]).transform(PIXELS) for each in (copy, model)]
     assert np.array_equal(*further)
+
+
+@pytest.mark.parametrize("kind", ["of_images", "of_features"])
+def test_skops_stores_it_without_pickle(kind, request, tmp_path):
+    estimator = request.getfixturevalue(kind)
+    X = PIXELS if kind == "of_images" else ROWS
+    skops.io.dump(estimator, tmp_path / "model.skops")
+    unknown = skops.io.get_untrusted_types(file=tmp_path / "model.skops")
+    assert set(unknown) == {"capspoe.sklearn.CapsulePoE", "capspoe.core.scaling.Range"}
+    with pytest.raises(UntrustedTypesFoundException):
+        skops.io.load(tmp_path / "model.skops")
+    there = skops.io.load(tmp_path / "model.skops", trusted=unknown)
+    assert np.array_equal(there.transform(X), estimator.transform(X))
+    assert np.array_equal(there.sample(3)[0], estimator.sample(3)[0])
+    assert np.array_equal(there.labels_, estimator.labels_)
+    assert there.get_params() == estimator.get_params()
+    assert np.isfinite(there.partial_fit(X[:64]).transform(X)).all()
 
 
 def test_pipeline_grid_search_and_frames():

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 # Imported when first used, so that `capspoe --help` does not wait for PyTorch.
 _PUBLIC = {

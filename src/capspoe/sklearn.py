@@ -1,6 +1,7 @@
 """The scikit-learn estimator: capsules as a transformer that also clusters, generates and scores."""
 
 import contextlib
+import dataclasses
 import math
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from capspoe.config import FIELDS, Config, check
+from capspoe.config import FIELDS, Config, check, from_dict
 from capspoe.core.features import FeatureCode
 from capspoe.core.gates import mask_off
 from capspoe.core.network import Encoded
@@ -66,6 +67,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
 
     model_: Network
     labels_: NDArray[np.int64]
+    n_features_in_: int
     image_shape_: tuple[int, int, int] | None
     range_: Range
 
@@ -134,10 +136,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         self.image_shape_ = shape
         self.range_ = find_range(flat, self.value_range, images=shape is not None)
         self._partial = None
-        if shape is None:
-            self.model_ = Network(config, (1, flat.shape[1], 1), FeatureCode(flat.shape[1]))
-        else:
-            self.model_ = Network(config, shape)
+        self.model_ = new_network(config, shape, flat.shape[1])
         return self._training_rows(flat)
 
     def _training_rows(self, flat: np.ndarray) -> np.ndarray:
@@ -299,11 +298,33 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         J, N = self.model_.top.upper
         return np.array([f"capsule{j}_{n}" for j in range(J) for n in range(N)], dtype=object)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The network as settings and arrays, which `skops` can store, unless `partial_fit` has an optimizer."""
+        state = dict(super().__getstate__())
+        if "model_" in state and not state.get("_partial"):
+            model = state.pop("model_")
+            weights = {name: value.cpu().numpy() for name, value in model.state_dict().items()}
+            state["_network"] = {"config": dataclasses.asdict(model.config), "weights": weights}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        stored = state.pop("_network", None)
+        super().__setstate__(state)
+        if stored:
+            config = from_dict(stored["config"], "the estimator")
+            self.model_ = new_network(config, self.image_shape_, self.n_features_in_).eval()
+            self.model_.load_weights({k: torch.from_numpy(v.copy()) for k, v in stored["weights"].items()})
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def new_network(config: Config, shape: tuple[int, int, int] | None, features: int) -> Network:
+    """An untrained network for images of this shape, or for a table of features."""
+    return Network(config, shape) if shape else Network(config, (1, features, 1), FeatureCode(features))
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from capspoe import CapsulePoE
 from capspoe.cli import main
 from capspoe.errors import RunError
-from capspoe.export import hub
+from capspoe.run import hub
 from capspoe.run.checkpoint import EXPORTED
 from runs import files_of
 

@@ -25,10 +25,9 @@ from capspoe.data.preprocess import Prepare
 from capspoe.errors import DataError, InputError, RunError
 from capspoe.explorer import live_metrics
 from capspoe.explorer.server import application
-from capspoe.export import hub
 from capspoe.figures.curves import read_metrics
 from capspoe.report import facts
-from capspoe.run import checkpoint
+from capspoe.run import checkpoint, hub
 from capspoe.run.log import Window, readable_lines
 from capspoe.run.model import CapsulePoE
 from capspoe.training import codes, recovery

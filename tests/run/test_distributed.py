@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,6 +159,31 @@ def test_processes_that_restart_do_not_meet_the_dead():
             calls.append(pool.submit(distributed.rendezvous_name, store, 2, 3))
             agreed |= {call.result(10) for call in calls}
         assert len(agreed) == start + 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to list threads")
+def test_no_thread_of_the_group_outlives_it():
+    """Such a thread may still hold a tensor; to free it while the interpreter ends, it would abort the process.
+
+    See github.com/pytorch/pytorch/pull/179291.
+    """
+    code = """
+from pathlib import Path
+import torch.distributed as dist
+from capspoe.run import distributed as d
+def threads():
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return sum("gloo" in name or "tcpstore" in name for name in names)
+with d.process_group():
+    cycle = [dist.group.WORLD]
+    cycle.append(cycle)
+    del cycle
+    d.gather(d.rank())
+    inside = threads()
+print(inside > 0, threads())
+"""
+    ended = peers(2, code)
+    assert [(status, output) for status, output, _ in ended] == [(0, "True 0\n")] * 2, ended
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Spectral clustering of a nearest-neighbour graph, against sorted distances and powers of the walk's matrix."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -76,6 +78,23 @@ def test_images_outside_the_graph_take_the_group_of_their_nearest(monkeypatch):
     assert found is not None
     assert found.shape == (500,)
     assert purity(found, true) == 1
+
+
+def test_many_images_are_searched_approximately(monkeypatch):
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 900)
+    points = (10 * np.eye(6)[true] + rng.standard_normal((900, 6))).astype(np.float32)
+    graph, others = torch.from_numpy(points[:400]), torch.from_numpy(points[400:])
+    search = spectral.approximate_search(graph, 5, seed=0)
+    exact, close = spectral.nearest(others, graph, 5), search(others)
+    assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(exact, close, strict=True)]) > 0.95
+    monkeypatch.setattr(spectral, "GRAPH_IMAGES", 300)
+    monkeypatch.setattr(spectral, "EXACT_IMAGES", 500)
+    found = spectral_groups(points, 3)
+    assert purity(found, true) == 1
+    monkeypatch.setitem(sys.modules, "pynndescent", None)  # as if it were not installed
+    assert spectral.approximate_search(graph, 5, seed=0) is None
+    assert purity(spectral_groups(points, 3), true) == 1
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,14 @@ def test_the_command_line_does_what_python_does(run, tmp_path):
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
 
 
+def test_a_callback_gets_every_line_of_the_metrics(tmp_path):
+    lines: list[dict] = []
+    train("digits", tmp_path / "run", quiet=True, callback=lines.append, **QUICK)
+    written = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert lines == [json.loads(line) for line in written]
+    assert {line["stage"] for line in lines} == {"autoencoder", "capsules-0"}
+
+
 def test_a_whole_config_may_be_given_and_changed(tmp_path):
     config = preset("small", "mnist").replace(**{**SMALL, "limit": 40})
     model = train("digits", tmp_path / "run", config=config, quiet=True, seed=3)

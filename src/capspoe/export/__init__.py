@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-from capspoe.export import hub, programs
+from capspoe.export import programs
+from capspoe.run import hub
 from capspoe.run.atomic import disk_errors
 from capspoe.run.model import CapsulePoE
 

@@ -4,6 +4,7 @@ All processes run the same steps with the same weights, each on its shard of eve
 files and prints.
 """
 
+import gc
 import hashlib
 import os
 import time
@@ -70,7 +71,8 @@ def process_group() -> Iterator[None]:
         yield
     finally:
         _Here.store = None
-        dist.destroy_process_group()
+        dist.destroy_process_group()  # drops torch's references to the group
+        gc.collect()  # and this any other in a cycle: gloo's threads abort if they outlive the interpreter
 
 
 def rendezvous_name(store: dist.Store, number: int, count: int) -> str:

@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from capspoe.core.checks import check_choice
 from capspoe.core.network import Network
 from capspoe.core.sampling import Samples, sample
 from capspoe.errors import DamageWarning, InputError
-from capspoe.run import checkpoint
+from capspoe.run import checkpoint, hub
 
 
 def find_device(name: str = "auto") -> torch.device:
@@ -52,10 +52,38 @@ class CapsulePoE(Network):
         model.stage = saved.state.stage
         return model.to(find_device(device)).eval()
 
+    @classmethod
+    def from_pretrained(cls, name: str | Path, device: str = "cpu", **options: Any) -> "CapsulePoE":
+        """Load a network from the Hugging Face Hub.
+
+        Parameters
+        ----------
+        name : OWNER/NAME on the Hub, or a folder as `load` takes it
+        device : see `find_device`
+        **options : of `huggingface_hub.snapshot_download`, such as revision, token or local_files_only
+        """
+        return cls.load(hub.download(name, **options), device)
+
+    def push_to_hub(
+        self, name: str, run: str | Path | None = None, private: bool | None = None, **options: Any
+    ) -> str:
+        """Upload the network with its model card to the Hugging Face Hub; returns the address of the commit.
+
+        Parameters
+        ----------
+        name : OWNER/NAME, created unless it is there
+        run : a run folder, whose `evaluation.json` goes into the card
+        private : whether a new repository is private
+        **options : of `huggingface_hub.HfApi`, such as token
+        """
+        return hub.upload(self, None if run is None else Path(run), name, private, **options)
+
     def save(self, folder: str | Path) -> None:
         """Write the network as a finished run folder."""
         if not isinstance(self.autoencoder, ConvAutoencoder):
-            raise InputError("a network of plain features has no run folder; pickle the estimator instead")
+            raise InputError(
+                "a network of plain features has no run folder; save the estimator with skops instead"
+            )
         checkpoint.create(Path(folder), self.config, self.image)
         checkpoint.save(Path(folder), checkpoint.State(checkpoint.DONE), self.state_dict(), {})
 

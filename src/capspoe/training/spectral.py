@@ -5,8 +5,10 @@ Weiss 2002), then k-means. On MNIST the 20 groups have purity .96, k-means on th
 """
 
 import warnings
+from collections.abc import Callable
 from hashlib import blake2b
 
+import numba
 import numpy as np
 import scipy.sparse
 import torch
@@ -20,6 +22,7 @@ from torch import Tensor
 DIFFUSION_STEPS = 30
 PCA_DIMENSIONS = 64  # in which neighbours are searched
 GRAPH_IMAGES = 60_000  # images in the graph; the others take the group of their nearest ones in it
+EXACT_IMAGES = 200_000  # images up to which those are searched exactly, which is fast enough
 PCA_IMAGES = 10_000  # images that the PCA is fitted to
 MIN_IMAGES = 10  # per group, on average
 DENSE = 2000  # images up to which a dense eigendecomposition is used
@@ -46,9 +49,12 @@ def spectral_groups(
     if len(np.unique(found)) < groups:
         return None
     everywhere = np.empty(n, np.int64)
-    for start in range(0, n if len(some) < n else 0, GRAPH_IMAGES):
-        votes = found[nearest(points[start : start + GRAPH_IMAGES], inside, k)]
-        everywhere[start : start + GRAPH_IMAGES] = majority(votes)
+    if len(some) < n:
+        search = approximate_search(inside, k, seed) if n > EXACT_IMAGES else None
+        for start in range(0, n, GRAPH_IMAGES):
+            part = points[start : start + GRAPH_IMAGES]
+            close = search(part) if search else nearest(part, inside, k)
+            everywhere[start : start + GRAPH_IMAGES] = majority(found[close])
     everywhere[some] = found[node]  # not by vote, which could leave a group empty
     return everywhere
 
@@ -96,6 +102,20 @@ def nearest(x: Float[Tensor, "n D"], y: Float[Tensor, "m D"], k: int) -> Int[np.
         place = candidates.topk(k, largest=False).indices
         found[start : start + _CHUNK] = best.gather(1, place // _BLOCK) * _BLOCK + place % _BLOCK
     return found.numpy()
+
+
+def approximate_search(
+    y: Float[Tensor, "m D"], k: int, seed: int
+) -> Callable[[Float[Tensor, "n D"]], Int[np.ndarray, "n k"]] | None:
+    """A function that does what `nearest` does, nearly always; None without the package pynndescent."""
+    try:
+        from pynndescent import NNDescent
+    except ImportError:
+        return None
+    threads = min(torch.get_num_threads(), numba.get_num_threads())
+    index = NNDescent(y.numpy(), n_neighbors=15, random_state=seed % 2**32, n_jobs=threads)
+    index.prepare()
+    return lambda x: index.query(x.numpy(), k)[0]
 
 
 def diffusion_map(neighbours: Int[np.ndarray, "n k"], size: int, seed: int) -> Float[np.ndarray, "n q"]:

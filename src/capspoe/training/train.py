@@ -28,6 +28,7 @@ from capspoe.training import optimizers, recovery, targets
 from capspoe.training.fit_prior import PRIOR_IMAGES, fit_prior
 from capspoe.training.loops import Step, autoencoder_steps, capsule_steps, mean_input, planned_steps
 
+Callback = Callable[[dict[str, Any]], None]  # gets each line of metrics.jsonl
 IN_MEMORY = 4 << 30  # decode images into memory up to this many bytes, and a quarter of the machine's memory
 FROM_PYTHON = "images from Python"  # the value of config.data for images that were passed as an object
 
@@ -48,6 +49,7 @@ def train(
     config: Config | None = None,
     resume: bool = False,
     quiet: bool = False,
+    callback: Callback | None = None,
     **changes: Any,
 ) -> CapsulePoE:
     """Train as `capspoe train` does, and return the trained network.
@@ -62,6 +64,7 @@ def train(
     config : all settings at once, instead of `preset` and `literal`
     resume : resume the run in `out` with its own settings
     quiet : no progress
+    callback : called in process 0 with each line of metrics.jsonl, a dict with `stage`, `step` and the metrics
     **changes : single settings, such as epochs=4, seed=1
     """
     given = None if isinstance(images, (str, os.PathLike)) else images
@@ -72,7 +75,7 @@ def train(
         config = config.replace(data=name)
     config = config.replace(**changes)
     folder = Path(out) if out is not None else default_folder(config, preset, literal)
-    return train_run(config, folder, resume, given, quiet).model
+    return train_run(config, folder, resume, given, quiet, callback).model
 
 
 def train_run(
@@ -81,6 +84,7 @@ def train_run(
     resume: bool = False,
     given: data.MapStyle | None = None,
     quiet: bool = False,
+    callback: Callback | None = None,
 ) -> Trained:
     """Train into a folder; see `train`."""
     check(config)
@@ -103,7 +107,7 @@ def train_run(
                     raise RunError(
                         f"another training is writing to {folder}; wait, or choose another --out"
                     ) from None
-        return _train_locked(folder, model, dataset, quiet)
+        return _train_locked(folder, model, dataset, quiet, callback)
 
 
 def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
@@ -157,7 +161,9 @@ def open_images(config: Config, given: data.MapStyle | None = None) -> data.Data
     return dataset.in_memory(data.workers_for(dataset)) if dataset.nbytes <= room else dataset
 
 
-def _train_locked(folder: Path, model: CapsulePoE, dataset: data.Dataset, quiet: bool) -> Trained:
+def _train_locked(
+    folder: Path, model: CapsulePoE, dataset: data.Dataset, quiet: bool, callback: Callback | None
+) -> Trained:
     with distributed.fail_together():
         environment = prepare_folder(folder, model, dataset) if distributed.is_main() else {}
     saved = distributed.broadcast_object(
@@ -171,6 +177,7 @@ def _train_locked(folder: Path, model: CapsulePoE, dataset: data.Dataset, quiet:
             recovery.recover(folder, model, saved, environment, quiet)
     if state.stage != DONE:
         log = TrainingLog(folder, state, model.config.checkpoint_seconds, quiet)
+        log.listeners += [callback] if callback and distributed.is_main() else []
         with contextlib.closing(log), log.stopping_on_signals():
             Trainer(folder, model, dataset, log, saved).run()
     model.stage = DONE
@@ -314,7 +321,7 @@ def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> di
     }
 
 
-def tensorboard_listener(folder: Path) -> Callable[[dict[str, Any]], None]:
+def tensorboard_listener(folder: Path) -> Callback:
     """Write each line of metrics.jsonl as TensorBoard scalars too."""
     try:
         from torch.utils.tensorboard import SummaryWriter

@@ -1,4 +1,6 @@
-"""The layout of a model on the Hugging Face Hub; `CapsulePoE.load` reads it like a run folder.
+"""The Hugging Face Hub: the layout of a model there, download and upload.
+
+`CapsulePoE.load` reads the layout like a run folder.
 
 README.md            the model card: settings, scores, a picture
 config.json          the settings, as in a run folder, and the SHA-256 of the weights
@@ -9,15 +11,22 @@ samples.png          the paper's Figure 3
 import dataclasses
 import hashlib
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from capspoe import __version__
-from capspoe.errors import RunError
+from capspoe.errors import InputError, RunError
 from capspoe.run.atomic import disk_errors, write_atomic
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
-from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import write_sample_grid
 
+if TYPE_CHECKING:
+    from capspoe.run.model import CapsulePoE
+
+FILES = ("README.md", "config.json", EXPORTED, "samples.png")
 CARD = """\
 ---
 library_name: capspoe
@@ -39,7 +48,7 @@ Each column is one capsule, switched on alone. Nothing is hand-picked.
 ```python
 import capspoe
 
-model = capspoe.CapsulePoE.load("path/to/this/folder")
+model = capspoe.CapsulePoE.from_pretrained("path/to/this/folder")  # or OWNER/NAME on the Hub
 images = model.sample(20).images
 on, hidden = model.encode(images)
 ```
@@ -61,8 +70,8 @@ those it was trained on.
 """
 
 
-def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
-    """Write the network of a run with its model card."""
+def write(model: "CapsulePoE", run: Path | None, folder: Path) -> list[Path]:
+    """Write a network with its model card, which has the scores of the run."""
     if (folder / "checkpoints").exists():
         raise RunError(f"{folder} is a run folder; export to another one")
     weights = tensor_bytes(model.state_dict(), {"format": "pt"})
@@ -72,10 +81,41 @@ def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
         write_atomic(folder / EXPORTED, weights)
         write_atomic(folder / "config.json", json_bytes(config))
         write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
-    return [folder / name for name in ("README.md", "config.json", EXPORTED, "samples.png")]
+    return [folder / name for name in FILES]
 
 
-def card(model: CapsulePoE, run: Path) -> str:
+def download(name: str | Path, **options: Any) -> Path:
+    """The folder of a network: that folder itself, or a copy of NAME on the Hub in the Hub's local cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    with _library(name) as library:
+        return Path(library.snapshot_download(str(name), allow_patterns=list(FILES), **options))
+
+
+def upload(model: "CapsulePoE", run: Path | None, name: str, private: bool | None, **options: Any) -> str:
+    """Create NAME on the Hub unless it is there, and commit the network to it; returns the commit's address."""
+    with _library(name) as library, tempfile.TemporaryDirectory() as folder:
+        write(model, run, Path(folder))
+        hub = library.HfApi(**options)
+        name = hub.create_repo(name, private=private, exist_ok=True).repo_id
+        done = hub.upload_folder(repo_id=name, folder_path=folder, commit_message=f"capspoe {__version__}")
+        return str(done.commit_url)
+
+
+@contextmanager
+def _library(name: str | Path) -> Iterator[Any]:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise InputError("the Hub needs its package: pip install 'capspoe[hub]'") from None
+    try:
+        yield huggingface_hub
+    except (OSError, ValueError) as error:  # every error of huggingface_hub is one of them
+        reason = " ".join(str(error).split())
+        raise RunError(f"{name} is neither a folder nor within reach on the Hub: {reason}") from error
+
+
+def card(model: "CapsulePoE", run: Path | None) -> str:
     """The model card."""
     name, (height, width, channels) = Path(model.config.data).name, model.image
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
@@ -90,7 +130,7 @@ def card(model: CapsulePoE, run: Path) -> str:
         N=N,
         image=f"{height}x{width} with {channels} channel{'s' if channels > 1 else ''}",
         version=__version__,
-        scores=scores(run) or "None: `capspoe evaluate` had not been run before the export.",
+        scores=(run and scores(run)) or "None: `capspoe evaluate` had not been run before the export.",
         settings="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
     )
 

@@ -58,7 +58,7 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize("page", [page for page in TEXT if blocks(page, "python")])
 def test_python_runs(page, trained, tmp_path, monkeypatch):
     """All blocks of a page in order, with digits instead of MNIST and small networks."""
-    train, estimator = capspoe.train, capspoe.sklearn.CapsulePoE
+    train, fit = capspoe.train, capspoe.sklearn.CapsulePoE.fit
     pixels, labels = (part[:60] for part in capspoe.data.load("digits", "test"))
     shutil.copytree(trained, tmp_path / "runs" / "mnist")
     for folder in (tmp_path / "photos", tmp_path / "my-photos"):
@@ -71,13 +71,13 @@ def test_python_runs(page, trained, tmp_path, monkeypatch):
             return capspoe.CapsulePoE.load(shutil.copytree(trained, out or "runs/digits", dirs_exist_ok=True))
         return train(images, out, **{**settings, **SMALL, "quiet": True})
 
-    def small_estimator(**parameters):
-        return estimator(**parameters | {"n_components": 4, "n_iter": 1, "config": MORE})
+    def small_fit(self, X, y=None):
+        return fit(self.set_params(n_components=4, n_iter=1, config=MORE), X, y)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "cache"))
     monkeypatch.setattr(capspoe, "train", small_train)
-    monkeypatch.setattr(capspoe.sklearn, "CapsulePoE", small_estimator)
+    monkeypatch.setattr(capspoe.sklearn.CapsulePoE, "fit", small_fit)
     if page == "docs/evaluation.md":
         monkeypatch.setattr("capspoe.evaluate.features.MIN_STEPS", 30)
     names = {  # what the blocks use without defining it

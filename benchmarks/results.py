@@ -112,7 +112,8 @@ def parts(evaluations: list[Evaluation]) -> dict[str, str]:
         found["entropy"] = number([c["mean_sample_class_entropy"] for c in capsules], 3)
         probes = {k: number([e["probe"][k] for e in evaluations], 3) for k in first["probe"]}
         found["probes"] = ", ".join(f"{k} {v}" for k, v in probes.items())
-    found["likelihood"] = likelihood_of(first["likelihood"])
+    if first["likelihood"]:
+        found["likelihood"] = likelihood_of(first["likelihood"])
     for basis, measures in first["instantiation"].items():
         shares = {m: [100 * e["instantiation"][basis][m] for e in evaluations] for m in measures}
         found[basis] = ", ".join(f"{m} {number(share, 0)}%" for m, share in shares.items())

@@ -12,7 +12,7 @@ SETTINGS = {
     "size": 12, "limit": 256, "channels": 16, "layers": "4x6", "autoencoder_epochs": 12, "epochs": 15, "min_steps": 0,
     "batch_size": 32, "prior_components": 2, "threads": 1,
 }  # fmt: skip
-FEW = {"ais_steps": 60, "ais_chains": 20, "traversal_starts": 2}
+FEW = {"traversal_starts": 2}
 
 
 def shorten(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ pose, needs no codes, and keeps its direction: it crosses a capsule's poses in a
 random walk of unit steps.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float
@@ -52,14 +52,19 @@ class PoseDensity(NamedTuple):
         return torch.baddbmm(self.b_JN[:, None] - h, p, self.w_JNV.transpose(1, 2))
 
 
+class Density(Protocol):
+    """What a chain needs: a log density (J, C) up to a constant and its gradient."""
+
+    def log_density(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]: ...
+    def gradient(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C N"]: ...
+
+
 class Moved(NamedTuple):
     h: Float[Tensor, "J C N"]
     accepted: Bool[Tensor, "J C"]
 
 
-def hmc(
-    density: PoseDensity, h: Float[Tensor, "J C N"], noise: Noise, leaps: int, stream: int = 200
-) -> Moved:
+def hmc(density: Density, h: Float[Tensor, "J C N"], noise: Noise, leaps: int, stream: int = 200) -> Moved:
     """One transition of Hamiltonian Monte Carlo, which leaves the density invariant; noise has J C rows."""
     shape = h.shape[:2]
     step = STEP_SIZE * (0.2 + 0.8 * noise.uniform(stream)).view(

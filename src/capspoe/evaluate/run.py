@@ -30,7 +30,7 @@ from capspoe.run.atomic import disk_errors, write_atomic
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
-VERSION = 2  # increment when the definition of a score changes, so that cached scores are not used
+VERSION = 3  # increment when the definition of a score changes, so that cached scores are not used
 
 Parts = dict[str, Callable[[], Any]]
 
@@ -42,13 +42,11 @@ class Settings:
     neighbours: int = 5
     probe_images: int = 60_000
     traversal_starts: int = 3
-    ais_steps: int = 5000
-    ais_chains: int = 100
     seed: int = 0
 
 
 FULL = Settings()
-QUICK = Settings(True, samples=1000, probe_images=10_000, traversal_starts=2, ais_steps=1000, ais_chains=50)
+QUICK = Settings(True, samples=1000, probe_images=10_000, traversal_starts=2)
 
 
 def evaluate(
@@ -149,7 +147,7 @@ class Evaluation:
         scores: Parts = {
             "clustering": self.clustering,
             "instantiation": self.instantiation,
-            "likelihood": lambda: likelihood(data, s.ais_steps, s.ais_chains),
+            "likelihood": lambda: likelihood(data),
         }
         if not data.labelled:
             return scores

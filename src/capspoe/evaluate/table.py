@@ -44,12 +44,13 @@ def lines(result: dict[str, Any]) -> list[str]:
     for basis, measures in result["instantiation"].items():
         shares = ", ".join(f"{k} {100 * v['share_of_capsules']:.0f}%" for k, v in measures.items())
         found.append(f"Capsules with a dimension that controls it ({basis}): {shares}.")
-    return [
-        *found,
-        f"Code likelihood, routing fixed: {p['log_p_lower']:.1f} to {p['log_p_upper']:.1f} nats per code "
-        f"(independent units {p['log_p_independent']:.1f}); log Z {p['log_z_lower']:.1f} to {p['log_z_upper']:.1f}, "
-        f"near the data {p['log_z_near_data']:.1f}.",
-    ]
+    if p:
+        alone, (low, high) = p["log_p_independent"], (p["log_z_lower"], p["log_z_upper"])
+        found.append(
+            f"Code likelihood, mean routing weights: {p['log_p_lower']:.1f} to {p['log_p_upper']:.1f} nats per code "
+            f"(independent units {alone:.1f}); log Z {low:.1f} to {high:.1f}."
+        )
+    return found
 
 
 def print_table(result: dict[str, Any], console: Console) -> None:

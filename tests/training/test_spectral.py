@@ -80,6 +80,7 @@ def test_images_outside_the_graph_take_the_group_of_their_nearest(monkeypatch):
     assert purity(found, true) == 1
 
 
+@pytest.mark.slow  # pynndescent compiles for half a minute or more
 def test_many_images_are_searched_approximately(monkeypatch):
     rng = np.random.default_rng(0)
     true = rng.integers(0, 3, 900)

@@ -62,12 +62,12 @@ def from_images(run: Path, model: CapsulePoE, dataset: Dataset, pixels: np.ndarr
     }
 
 
-def from_files(run: Path, model: CapsulePoE) -> Sections:
-    """The log of training, the evaluation, and how the run was made."""
+def from_files(run: Path, out: Path, model: CapsulePoE) -> Sections:
+    """The log of training, the evaluation, and how the run was made; figures go to `out`."""
     found: Sections = {}
     charts = curves.charts(curves.read_metrics(run))
     if charts:
-        save(run, "curves.svg", curves.draw_charts(charts))
+        save(out, "curves.svg", curves.draw_charts(charts))
         found["training"] = {"charts": [(chart.title, curves.draw_charts([chart], 1)) for chart in charts]}
     if scores := facts.read_json(run / "evaluation.json"):
         found["evaluation"] = {"tables": facts.tables(scores)}

@@ -16,7 +16,7 @@ from capspoe.run.checkpoint import DONE
 def bundle(run: Path, folder: Path) -> list[Path]:
     """Export a run as float16, refusing one that is not finished and evaluated."""
     model = CapsulePoE.load(run)
-    if model.stage != DONE or not hub.scores(run):
+    if model.stage != DONE or "capspoe" not in [row["name"] for row in hub.scores(run)]:
         sys.exit(f"{run}: train it to the end and run `capspoe evaluate` first; the card needs its scores")
     folder.mkdir(parents=True, exist_ok=True)
     return hub.write(model, run, folder, half=True)

@@ -39,7 +39,9 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the bundled network as a page that runs in the browser, and CONTRIBUTING.md, with its links turned."""
     with tempfile.TemporaryDirectory() as folder:
         for path in export(CapsulePoE.load("mnist-small"), bundled_folder(), Path(folder), ("web",)):
-            files.append(File.generated(config, f"demo/{path.name}", content=path.read_text(encoding="utf-8")))
+            files.append(
+                File.generated(config, f"demo/{path.name}", content=path.read_text(encoding="utf-8"))
+            )
     text = (Path(config.config_file_path).parent / "CONTRIBUTING.md").read_text()
     files.append(File.generated(config, "contributing.md", content=text.replace("](docs/", "](")))
     return files
@@ -65,9 +67,16 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def fill_in_scores(markdown: str) -> str:
-    """Replace `{name}` by the score of that name in the bundled network's summary.json."""
-    scores = json.loads((bundled_folder() / "summary.json").read_text())["scores"][0]
-    return re.sub(r"\{(\w+)(%?)\}", lambda m: f"{100 * scores[m[1]]:.0f}%" if m[2] else f"{scores[m[1]]:.1f}", markdown)
+    """Replace `{row/score}` by that score of `capspoe evaluate` in the bundled network's summary.json.
+
+    `%` asks for a percentage. A line whose scores were not measured is left out.
+    """
+    rows = json.loads((bundled_folder() / "summary.json").read_text())["scores"]
+    scores = {f"{row['name']}/{key}": value for row in rows for key, value in row.items()}
+    place = re.compile(r"\{([^{}/]+/\w+)(%?)\}")
+    lines = [line for line in markdown.splitlines() if all(m[1] in scores for m in place.finditer(line))]
+    text = "\n".join(lines)
+    return place.sub(lambda m: f"{100 * scores[m[1]]:.0f}%" if m[2] else f"{scores[m[1]]:.1f}", text)
 
 
 def mathml(latex: str, display: str) -> str:

@@ -12,8 +12,8 @@ from capspoe.export import web
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its driver")
 UP = """
-const { on, winner, z, weights } = network.encode(Float32Array.from(arguments[0]));
-return [on, winner, [...z], [...network.decode(winner, z, weights)]];
+const { on, winner, z, r } = network.encode(Float32Array.from(arguments[0]));
+return [on, winner, [...z], [...network.decode(winner, z, r)]];
 """
 
 
@@ -72,7 +72,7 @@ def test_the_same_numbers_as_in_pytorch(browser, run, images, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"neurons": "binary", "iterations": 1}, {"normalize": "upper", "sharpness": 2.0}]
+    "changes", [{"neurons": "binary", "iterations": 1}, {"sharpness": 2.0, "iterations": 4}]
 )
 def test_other_settings_colours_and_shapes(browser, changes, tmp_path):
     """Not trained; the sides are odd, and not equal."""

@@ -19,27 +19,23 @@ PAGE = """\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ folder }}, sorted</title><link rel="icon" href="data:,">
-<style>
-:root { color-scheme: light dark; font: 15px/1.45 system-ui, "Segoe UI", Roboto, sans-serif; }
-body { max-width: 1400px; margin: 0 auto; padding: 16px; }
-nav { display: flex; flex-wrap: wrap; gap: 4px 14px; }
-h2 small, p, figcaption { color: light-dark(#5a5e67, #a4aab6); font-weight: 400; }
-div { display: grid; grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); gap: 10px; }
-figure { margin: 0; min-width: 0; }
-img { width: 100%; aspect-ratio: 1; object-fit: contain; border-radius: 6px;
-  background: light-dark(#eeece6, #22262e); }
-figcaption { font-size: .74rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+<style>{{ style }}
+section { margin-top: 32px; }
+.grid { grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); }
+.grid small { display: block; font-size: .74rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+img { aspect-ratio: 1; object-fit: contain; image-rendering: auto; background: var(--card); border-radius: 6px; }
 </style></head><body>
 <h1>{{ folder }}, sorted</h1>
 <p>{{ count }} images in {{ groups | length }} groups, found without labels. The most typical images come first.
 <a href="groups.csv">groups.csv</a> has every image with its group, probability, typicality and pose.</p>
 <nav>{% for name, images in groups %}<a href="#{{ name }}">{{ name }} ({{ images | length }})</a>{% endfor %}</nav>
 {% for name, images in groups %}
-<h2 id="{{ name }}">{{ name }} <small>{{ images | length }} images
-{%- if name == odd %} that look like no group{% endif %}</small></h2>
-<div>{% for file, address in images %}
-<figure><a href="{{ address }}"><img loading="lazy" src="{{ address }}" alt=""></a>
-<figcaption title="{{ file }}">{{ file }}</figcaption></figure>{% endfor %}</div>
+<section id="{{ name }}"><h2>{{ name }}</h2>
+<p class="quiet">{{ images | length }} images{% if name == odd %} that look like no group{% endif %}</p>
+<div class="grid">{% for file, address in images %}
+<div><a href="{{ address }}"><img loading="lazy" src="{{ address }}" alt=""></a>
+<small title="{{ file }}">{{ file }}</small></div>
+{%- endfor %}</div></section>
 {% endfor %}</body></html>
 """
 
@@ -83,38 +79,47 @@ def sort(argv: list[str]) -> None:
 
     from capspoe.commands.encode import columns, encoded_blocks, write_table
     from capspoe.data import open_for
+    from capspoe.run.atomic import disk_errors
 
-    model = find_model(a)
+    run = a.run or a.out / "run"
+    model = find_model(a, run)
     dataset = open_for(model.config, model.image, str(a.folder), "all")
     table = columns(dataset, encoded_blocks(model, dataset, errors=True))
-    odd = odd_ones(np.array(table.pop("error")))
-    capsules = table.pop("capsule")
-    groups = [ODD if is_odd else f"group-{j:02d}" for is_odd, j in zip(odd, capsules, strict=True)]
-    table = {"file": table.pop("file"), "group": groups, **table}
+    odd, capsules = odd_ones(np.array(table.pop("error"))), table.pop("capsule")
+    names = [ODD if is_odd else f"group-{j:02d}" for is_odd, j in zip(odd, capsules, strict=True)]
+    table = {"file": table.pop("file"), "group": names, **table}
+    groups: dict[str, list[str]] = {name: [] for name in sorted(set(names))}
+    for row in np.argsort(-np.array(table["typicality"]), kind="stable").tolist():
+        groups[names[row]].append(table["file"][row])
+    if there := [name for name in groups if (a.link or a.copy) and (a.out / name).exists()]:
+        raise InputError(
+            f"{a.out / there[0]} exists already; remove the groups of the last time, or choose another --out"
+        )
     write_table(table, a.out / "groups.csv")
-    write_page(table, a.folder, a.out)
-    if a.link or a.copy:
-        place_files(table, a.folder, a.out, a.copy)
-    print(f"{len(groups)} images in {len(set(groups) - {ODD})} groups, {groups.count(ODD)} odd ones out")
-    print(a.out / "index.html", a.out / "groups.csv", sep="\n")
-    print(f"  next      {command_line('explore', a.run or a.out / 'run')}")
+    with disk_errors(a.out):
+        write_page(groups, a.folder.resolve(), a.out)
+        if a.link or a.copy:
+            place_files(groups, a.folder.resolve(), a.out, a.copy)
+    print(f"{len(names)} images in {len(set(names) - {ODD})} groups, {names.count(ODD)} odd ones out")
+    print(a.out / "index.html", a.out / "groups.csv", f"  next      {command_line('explore', run)}", sep="\n")
 
 
-def find_model(a: Sort) -> "CapsulePoE":
+def find_model(a: Sort, run: Path) -> "CapsulePoE":
     """The network of the run, trained now if it is not finished."""
     from capspoe.config import preset
     from capspoe.run import checkpoint
     from capspoe.run.model import CapsulePoE
     from capspoe.training.train import train_run
 
-    run = a.run or a.out / "run"
-    if a.run or (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
-        model = CapsulePoE.load(run)
-        if a.groups not in (None, model.top.upper[0]):
-            raise InputError(f"{run} has {model.top.upper[0]} groups; choose another --out for {a.groups}")
-        return model
-    config = preset("small", str(a.folder)).replace(layers=f"{a.groups or 20}x16", size=a.size, skip_bad=True)
-    return train_run(config, run).model
+    if not a.run and not (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
+        config = preset("small", str(a.folder)).replace(
+            layers=f"{a.groups or 20}x16", size=a.size, skip_bad=True
+        )
+        return train_run(config, run).model
+    model = CapsulePoE.load(run)
+    if a.groups not in (None, model.top.upper[0]):
+        raise InputError(f"{run} has {model.top.upper[0]} groups; choose another --out for {a.groups}")
+    return model
 
 
 def odd_ones(error: Any) -> Any:
@@ -126,49 +131,33 @@ def odd_ones(error: Any) -> Any:
     return logarithm > high + FENCES * (high - low)
 
 
-def in_groups(table: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """The files of each group, the most typical first."""
-    rows = sorted(
-        zip(table["group"], table["typicality"], table["file"], strict=True), key=lambda r: (r[0], -r[1])
-    )
-    names = sorted(set(table["group"]))
-    return [(name, [file for group, _, file in rows if group == name]) for name in names]
-
-
-def write_page(table: dict[str, Any], folder: Path, out: Path) -> None:
+def write_page(groups: dict[str, list[str]], folder: Path, out: Path) -> None:
+    """Write contact sheets that show the images where they are."""
+    from importlib.resources import files
     from urllib.parse import quote
 
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
-    from capspoe.run.atomic import disk_errors, write_atomic
+    from capspoe.run.atomic import write_atomic
 
     def address(file: str) -> str:
-        return quote(
-            os.fsencode(os.path.relpath(folder.resolve() / file, out.resolve()).replace(os.sep, "/"))
-        )
+        return quote(os.fsencode(os.path.relpath(folder / file, out.resolve()).replace(os.sep, "/")))
 
-    groups = [(name, [(file, address(file)) for file in files]) for name, files in in_groups(table)]
+    shown = [(name, [(file, address(file)) for file in images]) for name, images in groups.items()]
+    style = Markup((files("capspoe.report") / "style.css").read_text(encoding="utf-8"))
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
-    text = page.render(folder=folder.resolve().name, count=len(table["file"]), groups=groups, odd=ODD)
-    with disk_errors(out):
-        write_atomic(out / "index.html", text.encode(errors="replace"))
+    count = sum(map(len, groups.values()))
+    text = page.render(folder=folder.name, count=count, groups=shown, odd=ODD, style=style)
+    write_atomic(out / "index.html", text.encode(errors="replace"))
 
 
-def place_files(table: dict[str, Any], folder: Path, out: Path, copy: bool) -> None:
+def place_files(groups: dict[str, list[str]], folder: Path, out: Path, copy: bool) -> None:
     """Fill OUT/<group> with links or copies; the path below the folder becomes part of the name."""
     import shutil
 
-    from capspoe.run.atomic import disk_errors
-
-    if there := [name for name in sorted(set(table["group"])) if (out / name).exists()]:
-        raise InputError(
-            f"{out / there[0]} exists already; remove the groups of the last time, or choose another --out"
-        )
-    with disk_errors(out):
-        for group, file in zip(table["group"], table["file"], strict=True):
-            target = out / group / file.replace("/", "__")
-            target.parent.mkdir(exist_ok=True)
-            if copy:
-                shutil.copy2(folder / file, target)
-            else:
-                target.symlink_to((folder / file).resolve())
+    for name, images in groups.items():
+        (out / name).mkdir()
+        for file in images:
+            target = out / name / file.replace("/", "__")
+            shutil.copy2(folder / file, target) if copy else target.symlink_to(folder / file)

@@ -139,10 +139,6 @@ class Dataset(ABC):
         """Return a SHA-256 of the number of images and of 64 evenly spaced ones, which is quick for any data set."""
         return hashlib.sha256(f"{len(self)} {self.spread(64).fingerprint()}".encode()).hexdigest()
 
-    def stored_shape(self) -> tuple[int, int, int] | None:
-        """Return (H, W, C) of the images before they are preprocessed; of files, that of the first one."""
-        return None
-
     def _read_in_chunks(self, size: int, indices: NDArray[np.int64], workers: int) -> Iterator[Read]:
         chunks = (indices[start : start + size] for start in range(0, len(indices), size))
         return map_in_order(self.read, chunks, workers)
@@ -203,10 +199,6 @@ class ArrayDataset(Dataset):
             return np.empty((0, *self.shape), np.uint8), []
         pixels = as_uint8(self._array[indices if self._rows is None else self._rows[indices]], self._scale)
         return self._prepare.batch(pixels) if self._prepare else pixels, []
-
-    def stored_shape(self) -> tuple[int, int, int]:
-        height, width, channels = self._array.shape[1:]
-        return height, width, channels
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | ({"_array": None} if self._reopen else {})

@@ -31,13 +31,6 @@ class FolderDataset(Dataset):
     def __len__(self) -> int:
         return len(self._names)
 
-    def stored_shape(self) -> tuple[int, int, int] | None:
-        try:
-            (height, width), colour = probe(self._root / self._names[0])
-        except BadImage:
-            return None  # reported when it is decoded
-        return height, width, 3 if colour else 1
-
     def read(self, indices: NDArray[np.int64]) -> Read:
         pixels, failures = np.zeros((len(indices), *self.shape), np.uint8), []
         for k, index in enumerate(indices.tolist()):

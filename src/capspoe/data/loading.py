@@ -104,16 +104,11 @@ def open_for(
         skip_bad=config.skip_bad,
         offline=offline,
     )
-    if (
-        images is not None
-        and images not in CATALOGUE
-        and (found := dataset.stored_shape()) not in (None, image)
-    ):
-        kinds = [f"{h}x{w} {'grey' if c == 1 else 'colour'}" for h, w, c in (found or image, image)]
-        if kinds[0] != kinds[1]:
-            warnings.warn(
-                f"{images}: images of {kinds[0]} are converted to {kinds[1]}", CapspoeWarning, stacklevel=2
-            )
+    if images is not None and (found := open_dataset(images, split, offline=offline).shape) != image:
+        kinds = [f"{h}x{w} {'grey' if c == 1 else 'colour'}" for h, w, c in (found, image)]
+        warnings.warn(
+            f"{images}: images of {kinds[0]} are converted to {kinds[1]}", CapspoeWarning, stacklevel=2
+        )
     return dataset
 
 

@@ -19,9 +19,9 @@ from capspoe.core.noise import Noise
 from capspoe.core.routing import route
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
-from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url, object_size
+from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
 from capspoe.figures.gallery import label_of
-from capspoe.figures.summary import Summary, read_summary, reconstruction_error, summary
+from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
 from capspoe.figures.traversal import sliders
 from capspoe.run.checkpoint import AUTOENCODER, DONE, exported, newest, numbered, open_run
 from capspoe.run.model import CapsulePoE
@@ -183,7 +183,7 @@ class Session:
         return {"sheet": sheet(images), "names": names, "use": rounded(self.network.prior.use)}
 
     def sliders(self, capsule: int) -> Answer:
-        """The dimensions of the capsule's pose, strongest first, and what each changes in the image, if it has a name."""
+        """The dimensions of the capsule's pose, strongest first, and what each changes, where that was measured."""
         check_capsule("capsule", capsule, self.network.top.upper[0])
         if capsule not in self.sliders_of:
             order, names = zip(*sliders(self.network, capsule), strict=True)

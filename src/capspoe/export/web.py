@@ -13,9 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capspoe.data import open_for
-from capspoe.errors import CapspoeError, InputError
-from capspoe.explorer.preprocessing import MNIST_SIZE, object_size
+from capspoe.errors import InputError
 from capspoe.figures.summary import summary_of
 from capspoe.figures.traversal import sliders
 from capspoe.run.atomic import disk_errors, write_atomic
@@ -27,7 +25,11 @@ EXACT = 1024  # tensors with fewer values keep their precision
 def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
     """Write the page of a network."""
     top = model.top
-    if len(model.layers) > 1 or not top.gate.exclusive or top.agreement != "cosine":
+    if (
+        len(model.layers) > 1
+        or not top.gate.exclusive
+        or (top.agreement, top.normalize) != ("cosine", "lower")
+    ):
         raise InputError(
             "the web page can show one gated layer of capsules with cosine routing, not this network"
         )
@@ -61,13 +63,12 @@ def description(model: CapsulePoE, run: Path) -> dict[str, object]:
         "lower": top.lower,
         "upper": top.upper,
         "iterations": top.iterations,
-        "overLower": top.normalize == "lower",
         "sharpness": top.sharpness,
         "neurons": top.neurons.name,
         "logitScale": model.config.logit_scale or float(model.logit_scale),
         "labels": found.labels,
         "error": found.error,
-        "objectSize": size_of_objects(model),
+        "objectSize": found.object_size,
         "sliders": [sliders(model, j) for j in range(J)],
         **{name: value.tolist() for name, value in small.items()},
         "sizes": [(name, len(value)) for name, value in large.items()],
@@ -83,12 +84,3 @@ def tensors(model: CapsulePoE) -> dict[str, Tensor]:
         module = getattr(model.autoencoder, name)
         found |= {name: module.weight, f"{name}_bias": module.bias}
     return found | {"b": top.b, "d": top.d, "mu": top.mu, "centre": prior.centre, "axes": prior.axes}
-
-
-def size_of_objects(model: CapsulePoE) -> float | None:
-    """See `preprocessing.object_size`; MNIST's for grey images that cannot be opened."""
-    try:
-        dataset = open_for(model.config, model.image)
-        return object_size(dataset.batch(np.arange(min(200, len(dataset)))))
-    except (CapspoeError, OSError):
-        return MNIST_SIZE if model.image[2] == 1 else None

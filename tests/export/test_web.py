@@ -99,7 +99,7 @@ def test_pick_move_and_draw(browser, run, tmp_path):
     browser.stroke([60, 60], [150, 60])
     browser.stroke([150, 60], [90, 190])
     assert browser.js("return pose.some((v) => v !== 0)")
-    assert browser.text("verdict").startswith(("Looks like mostly ", "Unlike anything it was trained on"))
+    assert browser.text("verdict").startswith(("Capsule ", "Unlike anything it was trained on"))
     browser.click("#clear")
     assert browser.text("verdict") == ""
     browser.look(PHONE)

@@ -123,7 +123,8 @@ def columns(dataset: "Dataset", blocks: Iterator[Block]) -> dict[str, Any]:
         pose = block.hidden[np.arange(len(winner)), winner]
         for column, values in zip(found.values(), (winner, block.on.max(-1), block.error, pose), strict=True):
             column.append(values)
-    capsule, probability, error, pose = (np.concatenate(values) for values in found.values())
+    capsule, *rest = (np.concatenate(values) for values in found.values())
+    probability, error, pose = (values.astype(np.float64) for values in rest)
     rows = np.arange(len(dataset))
     labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in rows.tolist()]}
     return {

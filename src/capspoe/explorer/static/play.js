@@ -23,7 +23,7 @@ const markup = `
       <button id="reset" aria-keyshortcuts="0">Reset</button>
       <button id="save" aria-keyshortcuts="s">Save</button>
     </div>
-    <div class="head matches"><h3>Test images that switch it on</h3><button class="small" id="more-matches">More</button></div>
+    <div class="head matches"><h3>Its test images</h3><button class="small" id="more-matches">More</button></div>
     <div class="thumbs matches" id="matches"></div>
   </div>
   <div class="panel">

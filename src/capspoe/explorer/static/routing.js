@@ -40,7 +40,7 @@ function draw() {
   const last = answer?.iterations.at(-1).weights[capsule] ?? [];
   const moved = last.reduce((sum, weight) => sum + Math.abs(weight - 1), 0) / Math.max(1, last.length);
   $("routing-moves").textContent = !answer ? ""
-    : `Routing moves a weight by ${percent(moved)} of the uniform weight on average. On single objects it hardly matters.`;
+    : `Routing moves a weight by ${percent(moved)} of the uniform weight on average. On single objects that was measured to change neither groups nor samples.`;
   drawBars($("routing-capsules"), answer?.iterations.at(-1).on, capsule, choose);
   $("iterations").replaceChildren(...(answer?.iterations ?? []).map(drawIteration));
 }

@@ -86,7 +86,7 @@ function recognise() {
   const odd = network.error !== null && error > network.error;
   $("verdict").className = odd ? "odd" : "note";
   $("verdict").textContent = odd ? `Unlike anything it was trained on. The nearest is ${name(winner)}.`
-    : `Looks like ${name(winner)} (${Math.round(100 * on[winner])}%). Its pose is on the sliders now.`;
+    : `Capsule ${winner} is on (${Math.round(100 * on[winner])}%)${network.labels[winner] ? `: ${name(winner)}` : ""}. Its pose is on the sliders now.`;
   choose(winner, network.toWhite(winner, z), r);
 }
 

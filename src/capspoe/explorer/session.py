@@ -217,16 +217,10 @@ class Session:
         index = np.arange(len(self.test_images)) if capsule < 0 else np.flatnonzero(self.winners == capsule)
         total, index = len(index), index[start : start + count]
         pixels = self.pixels(index) if len(index) else np.zeros((0, *self.image))
-        files = self.test_images.file_names and self.test_images.names(index)
-        images = [
-            {
-                "index": k,
-                "label": label_of(self.test_images, k),
-                "file": files and files[n],
-                "image": sheet([pixels[n]]),
-            }
-            for n, k in enumerate(index.tolist())
-        ]
+        images, files = [], self.test_images.file_names
+        for k, one in zip(index.tolist(), pixels, strict=True):
+            file, label = files and files[k], label_of(self.test_images, k)
+            images.append({"index": k, "label": label, "file": file, "image": sheet([one])})
         return {"images": images, "more": start + count < total}
 
     def read(self, image: Mapping[str, Any]) -> np.ndarray:

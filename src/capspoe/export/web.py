@@ -51,7 +51,8 @@ def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
 def description(model: CapsulePoE, run: Path) -> dict[str, object]:
     """Everything that the page needs to know."""
     top, J, found = model.top, model.top.upper[0], summary_of(model, run)
-    large, small = {}, {}
+    large: dict[str, Tensor] = {}
+    small: dict[str, Tensor] = {}
     for name, tensor in tensors(model).items():
         (large if tensor.numel() >= EXACT else small)[name] = tensor.detach().cpu().flatten()
     weights = np.concatenate([value.numpy().astype("<f2") for value in large.values()])

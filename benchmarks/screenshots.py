@@ -1,4 +1,4 @@
-"""Take the explorer's pictures in the docs anew from an MNIST run: python benchmarks/screenshots.py RUN"""
+"""Take the explorer's pictures in the docs anew: python benchmarks/screenshots.py mnist-small (or an MNIST run)"""
 
 import io
 import sys
@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "explorer
 
 from browser import PHONE, Page
 from serving import served, until
+
+from capspoe.run.bundled import find_run
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 TWO = [(80, 90), (110, 55), (160, 45), (200, 75), (190, 125), (80, 240), (215, 240)]  # strokes on the pad
@@ -30,6 +32,7 @@ def main(run: Path) -> None:
         try:
             page.look()
             page.open(f"{address}/")
+            page.click("#got-it")
             page.choose(5)
             for index, value in ((0, 1.0), (1, 0.8), (2, -1.2), (5, 0.5)):
                 before = page.pixels()
@@ -56,4 +59,4 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(find_run(sys.argv[1]))

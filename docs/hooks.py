@@ -1,6 +1,9 @@
-"""MkDocs hooks: equations as MathML, numpydoc sections as lists, and CONTRIBUTING.md as a page of the site."""
+"""MkDocs hooks: the live demo, equations as MathML, numpydoc sections as lists, CONTRIBUTING.md as a page."""
 
+import json
 import re
+import subprocess
+import tempfile
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -8,6 +11,10 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from capspoe import CapsulePoE
+from capspoe.export import export
+from capspoe.run.bundled import bundled_folder
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 DIRECTIVE = re.compile(r"<p>\.\. math::\s*(.*?)</p>", re.S)  # an equation in a docstring
@@ -18,15 +25,32 @@ NAMES = re.compile(
 DOCTEST = re.compile(r"(?:<blockquote>\s*){3}<p>(.*?)</p>\s*(?:</blockquote>\s*){3}", re.S)
 
 
+def on_config(config: Any) -> Any:
+    """Link to the repository that this clone came from, if it is on the web."""
+    command = ["git", "-C", str(Path(config.config_file_path).parent), "remote", "get-url", "origin"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    address = re.sub(r"^(?:ssh://)?git@([^:/]+)[:/]", r"https://\1/", found).removesuffix(".git")
+    if address.startswith("https://"):
+        config.repo_url, config.repo_name = address, "/".join(address.split("/")[-2:])
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add CONTRIBUTING.md, with its links turned to this side."""
+    """Add the bundled network as a page that runs in the browser, and CONTRIBUTING.md, with its links turned."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in export(CapsulePoE.load("mnist-small"), bundled_folder(), Path(folder), ("web",)):
+            files.append(
+                File.generated(config, f"demo/{path.name}", content=path.read_text(encoding="utf-8"))
+            )
     text = (Path(config.config_file_path).parent / "CONTRIBUTING.md").read_text()
     files.append(File.generated(config, "contributing.md", content=text.replace("](docs/", "](")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Replace links to files outside the site by their text."""
+    """Fill in the bundled network's scores, and replace links to files outside the site by their text."""
+    if page.file.src_uri == "index.md":
+        markdown = fill_in_scores(markdown)
     if "/" in page.file.src_uri:
         return markdown
     markdown = markdown.replace("](../CONTRIBUTING.md", "](contributing.md")
@@ -40,6 +64,19 @@ def on_page_content(html: str, **_: Any) -> str:
     html = SECTION.sub(lambda m: f"<p>{m.group(1)}:</p>" + definitions(m.group(2), r" : "), html)
     html = NAMES.sub(lambda m: definitions(m.group(1), r" {2,}"), html)
     return DOCTEST.sub(lambda m: f"<pre><code>{m.group(1)}</code></pre>", html)
+
+
+def fill_in_scores(markdown: str) -> str:
+    """Replace `{row/score}` by that score of `capspoe evaluate` in the bundled network's summary.json.
+
+    `%` asks for a percentage. A line whose scores were not measured is left out.
+    """
+    rows = json.loads((bundled_folder() / "summary.json").read_text())["scores"]
+    scores = {f"{row['name']}/{key}": value for row in rows for key, value in row.items()}
+    place = re.compile(r"\{([^{}/]+/\w+)(%?)\}")
+    lines = [line for line in markdown.splitlines() if all(m[1] in scores for m in place.finditer(line))]
+    text = "\n".join(lines)
+    return place.sub(lambda m: f"{100 * scores[m[1]]:.0f}%" if m[2] else f"{scores[m[1]]:.1f}", text)
 
 
 def mathml(latex: str, display: str) -> str:

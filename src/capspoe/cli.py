@@ -10,15 +10,16 @@ from capspoe.errors import CapspoeError, CapspoeWarning
 
 COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "train": ("DATA", "train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz"),
-    "sample": ("RUN", "generate images from a trained run, as .png or .npz"),
-    "encode": ("RUN", "which capsule is on for each image, and its pose, as .npz"),
+    "sample": ("[RUN]", "generate images from a trained run, as .png or .npz"),
+    "sort": ("FOLDER", "sort a folder of images into groups that look alike"),
+    "encode": ("RUN", "which capsule is on for each image, and its pose, as .npz, .csv or .parquet"),
     "reconstruct": ("RUN", "images and their reconstructions, as .png"),
     "traverse": ("RUN", "what each dimension of a capsule's pose changes, as .png"),
     "routing": ("RUN", "how an image is routed, as .svg and .png"),
-    "report": ("RUN", "one page about the run, with every figure: report.html"),
-    "explore": ("RUN", "play with the capsules in your browser"),
+    "report": ("[RUN]", "one page about the run, with every figure: report.html"),
+    "explore": ("[RUN]", "play with the capsules in your browser"),
     "evaluate": ("RUN", "score a trained run beside baselines: evaluation.json and a table"),
-    "export": ("RUN", "export the network: Hugging Face Hub, ONNX, torch.export"),
+    "export": ("RUN", "export the network: Hugging Face Hub, ONNX, torch.export, a web page"),
     "data": ("", "list, fetch and verify data sets"),
 }
 SUMMARY = "\n".join(
@@ -30,6 +31,8 @@ SUMMARY = "\n".join(
         *(f"  {f'{name} {argument}':<17} {text}" for name, (argument, text) in COMMANDS.items()),
         "",
         "  --version         print the version        --debug   show the traceback of an error",
+        "",
+        "  [RUN]             without a run, the small MNIST network that ships with the package",
     ]
 )
 SHARED = ("train", "encode", "evaluate")  # run by all processes of torchrun; the others only by the first

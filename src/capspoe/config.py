@@ -4,7 +4,10 @@ Imports nothing heavy, so that `capspoe train --help` is quick.
 """
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from capspoe.errors import InputError, RunError
@@ -272,3 +275,24 @@ def preset(
     if neurons == "binary":
         config = config.replace(neurons="binary", learning_rate=BINARY_RATE * config.learning_rate)
     return config.replace(**_LITERAL) if literal else config
+
+
+def data_name(config: Config) -> str:
+    """The data set without the folders above it, since reports are passed on."""
+    return Path(config.data).name or config.data
+
+
+def train_command(config: Config) -> str:
+    """The shortest `capspoe train` command that gives these settings."""
+    found = []
+    for name, literal, neurons in product(PRESETS, (False, True), (None, config.neurons)):
+        words = ["--preset", name] if name != "small" else []
+        words += ["--literal"] if literal else ["--neurons", neurons] if neurons else []
+        start = dataclasses.asdict(preset(name, config.data, literal, neurons))
+        for setting, value in dataclasses.asdict(config).items():
+            flag = setting.replace("_", "-")
+            if value != start[setting]:
+                no_or_yes = [f"--{flag}" if value else f"--no-{flag}"]
+                words += no_or_yes if isinstance(value, bool) else [f"--{flag}", str(value)]
+        found.append(words)
+    return shlex.join(["capspoe", "train", data_name(config), *min(found, key=len)])

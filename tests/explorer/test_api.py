@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from serving import J, N
 
 from capspoe import kernels
 from capspoe.data import open_for
+from capspoe.figures.traversal import traversal
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import sample_grid, tile
 
@@ -298,3 +299,23 @@ def test_every_pose_in_range_is_decoded(api, pose, capsule):
     answer = api.post("/api/decode", json={"poses": {str(capsule): pose}})
     assert answer.status_code == 200
     assert pixels(answer.json()["image"]).shape == (28, 28)
+
+
+def test_sliders_have_measured_names(api, network):
+    answer = api.get("/api/sliders?capsule=1").json()
+    found = traversal(network, 1, "principal")
+    assert sorted(answer["order"]) == list(range(N))
+    assert (np.diff(found.change[answer["order"]]) <= 0).all()
+    assert answer["names"] == [found.label[n] for n in answer["order"]]
+
+
+def test_it_says_when_an_image_is_unlike_the_test_images(api):
+    """99.5% of the surveyed images are not; a white bar across half the image is."""
+    found = [api.post("/api/recognise", json={"image": {"index": k}}).json()["unlike"] for k in range(20)]
+    assert sum(found) <= 2
+    bar = np.zeros((28, 28), np.uint8)
+    bar[:, 4:20] = 255
+    buffer = io.BytesIO()
+    Image.fromarray(bar).save(buffer, "PNG")
+    image = {"data": b64encode(buffer.getvalue()).decode(), "fit": False}
+    assert api.post("/api/recognise", json={"image": image}).json()["unlike"]

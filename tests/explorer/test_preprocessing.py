@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from capspoe.errors import InputError
-from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url, object_size
+from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
+from capspoe.figures.summary import object_size
 
 GREY, COLOUR = (28, 28, 1), (32, 32, 3)
 

@@ -13,7 +13,7 @@ from capspoe.run import hub
 from capspoe.run.checkpoint import EXPORTED
 from runs import files_of
 
-NAMES = ["README.md", "config.json", EXPORTED, "samples.png"]
+NAMES = ["README.md", "config.json", EXPORTED, "samples.png", "summary.json"]
 
 
 @pytest.fixture

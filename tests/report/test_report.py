@@ -13,10 +13,10 @@ from PIL import Image
 
 from capspoe import train
 from capspoe.cli import main
-from capspoe.config import preset
+from capspoe.config import preset, train_command
 from capspoe.data import load
 from capspoe.errors import RunError
-from capspoe.report.facts import tables, train_command
+from capspoe.report.facts import tables
 from capspoe.report.page import show, strip, write_report
 from capspoe.run import checkpoint
 from runs import QUICK

@@ -45,7 +45,9 @@ def test_a_damaged_checkpoint_is_a_warning(run_copy, model, images):
     (run_copy / "config.json").write_text("{")
     with pytest.warns(DamageWarning) as warned:
         before = CapsulePoE.load(run_copy)
-    assert [str(w.message).split(";")[1] for w in warned] == [" using the newest intact checkpoint"] * 2
+    *damage, unfinished = [str(w.message) for w in warned]
+    assert [text.split(";")[1] for text in damage] == [" using the newest intact checkpoint"] * 2
+    assert "is not finished (stage prior)" in unfinished
     assert before.stage == "prior"
     assert np.array_equal(before.encode(images).on, model.encode(images).on)
 

@@ -1,5 +1,6 @@
 """Parsing that the commands share."""
 
+import dataclasses
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -7,8 +8,11 @@ from typing import Annotated, Any, get_type_hints
 import tyro
 
 from capspoe.errors import InputError
+from capspoe.run.bundled import BUNDLED, find_run
 
-RunFolder = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help="The run folder.")]]
+RUN_HELP = "The run folder, or mnist-small, which ships with the package."
+RunFolder = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help=RUN_HELP)]]
+DEFAULT_RUN = Path(BUNDLED)
 
 
 def show_default(value: str) -> str:
@@ -20,7 +24,7 @@ HINT = tyro.conf.arg(help_behavior_hint=show_default)
 
 
 def parse(cls: type, command: str, argv: list[str]) -> Any:
-    """The arguments of a command; tyro prints help and errors, and exits with 2."""
+    """The arguments of a command, the run found; tyro prints help and errors, and exits with 2."""
     for name, kind in get_type_hints(cls, include_extras=True).items():  # tyro has no switch for all hints
         cls.__annotations__[name] = Annotated[kind, HINT]
     config = (
@@ -29,7 +33,9 @@ def parse(cls: type, command: str, argv: list[str]) -> Any:
         tyro.conf.FlagCreatePairsOff,
         tyro.conf.DisallowNone,
     )
-    return tyro.cli(cls, prog=f"capspoe {command}", args=argv, config=config)
+    arguments: Any = tyro.cli(cls, prog=f"capspoe {command}", args=argv, config=config)
+    run = getattr(arguments, "run", None)
+    return arguments if run is None else dataclasses.replace(arguments, run=find_run(run))
 
 
 def check_suffix(path: Path, *suffixes: str) -> None:

@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
 from capspoe.commands.arguments import RunFolder, check_suffix, parse
 from capspoe.config import Device
+from capspoe.errors import InputError
 
 if TYPE_CHECKING:
-    from capspoe.core.network import Encoded
+    import numpy as np
+
     from capspoe.data import Dataset
     from capspoe.run.model import CapsulePoE
 
@@ -20,22 +22,32 @@ BLOCK = 1024  # images encoded at once
 
 @dataclass(frozen=True)
 class Encode:
-    """Which capsule is on for each image, and its pose: on (n, J), hidden (n, J, N), labels if known."""
+    """Which capsule is on for each image, and its pose, with file names and labels where they are known.
+
+    x.npz has on (n, J), hidden (n, J, N), labels (n,) and file (n,). x.csv and x.parquet have a row for each image:
+    file, label, capsule, probability, typicality (the share of these images that come back worse), pose.
+    """
 
     run: RunFolder
     out: Path
-    """x.npz"""
+    """x.npz, x.csv or x.parquet"""
     images: tyro.conf.Positional[str | None] = None
     """A data set, folder, .npy or .npz (default: the run's own data)."""
-    split: Literal["train", "test", "all"] = "test"
-    """Which part of it."""
+    split: Literal["train", "test", "all"] | None = None
+    """Which part of it (default: all of a path that you name, otherwise test)."""
     device: Device = "auto"
     """Where to compute: auto takes a GPU if there is one."""
 
 
+class Block(NamedTuple):
+    on: "np.ndarray"  # (b, J)
+    hidden: "np.ndarray"  # (b, J, N)
+    error: "np.ndarray | None"  # (b,): mean squared error of the reconstructions, for tables
+
+
 def encode(argv: list[str]) -> None:
     a = parse(Encode, "encode", argv)
-    check_suffix(a.out, ".npz")
+    check_suffix(a.out, ".npz", ".csv", ".parquet")
     import numpy as np
 
     from capspoe import data
@@ -43,14 +55,22 @@ def encode(argv: list[str]) -> None:
     from capspoe.run.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
+    as_table = a.out.suffix.lower() != ".npz"
+    split = a.split or ("test" if a.images is None or a.images in data.CATALOGUE else "all")
     with distributed.process_group():
         with distributed.fail_together():
+            if a.out.suffix.lower() == ".parquet":
+                require_pyarrow()
             model = CapsulePoE.load(a.run, a.device)
-            dataset = data.open_for(model.config, model.image, a.images, a.split)
-        blocks = encoded_blocks(model, dataset)
+            dataset = data.open_for(model.config, model.image, a.images, split, run=a.run)
+        blocks = encoded_blocks(model, dataset, as_table)
         if not distributed.is_main():
             for _ in blocks:
                 pass
+            return
+        if as_table:
+            write_table(columns(dataset, blocks), a.out)
+            print(a.out)
             return
         on = []
 
@@ -64,14 +84,20 @@ def encode(argv: list[str]) -> None:
             file.add("on", np.concatenate(on))
             if dataset.labels is not None:
                 file.add("labels", dataset.labels)
+            if dataset.file_names is not None:
+                file.add("file", np.array(dataset.file_names))
     print(a.out)
 
 
-def encoded_blocks(model: "CapsulePoE", dataset: "Dataset") -> Iterator["Encoded"]:
+def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Block]:
     """All images in order, a block at a time; the processes take turns."""
     import numpy as np
 
     from capspoe.run import distributed
+
+    def encoded(pixels: np.ndarray) -> Block:
+        back = model.reconstruct(pixels) - model.array(model.tensor(pixels)) if errors else None
+        return Block(*model.encode(pixels), None if back is None else np.square(back).mean((1, 2, 3)))
 
     rank, world = distributed.rank(), distributed.world_size()
     blocks = np.split(np.arange(len(dataset)), range(BLOCK, len(dataset), BLOCK))
@@ -79,6 +105,64 @@ def encoded_blocks(model: "CapsulePoE", dataset: "Dataset") -> Iterator["Encoded
     pixels = dataset.batches(BLOCK, np.concatenate(mine)) if mine else iter(())
     for _ in range(0, len(blocks), world):
         own = next(pixels, None)
-        for encoded in distributed.gather(None if own is None else model.encode(own)):
-            if encoded is not None:
-                yield encoded
+        for block in distributed.gather(None if own is None else encoded(own)):
+            if block is not None:
+                yield block
+
+
+def columns(dataset: "Dataset", blocks: Iterator[Block]) -> dict[str, Any]:
+    """The table of a data set by column; `error` is among them, after typicality."""
+    import numpy as np
+    from scipy.stats import rankdata
+
+    from capspoe.figures.gallery import label_of
+
+    found: dict[str, list[Any]] = {"capsule": [], "probability": [], "error": [], "pose": []}
+    for block in blocks:
+        winner = block.on.argmax(-1)
+        pose = block.hidden[np.arange(len(winner)), winner]
+        for column, values in zip(found.values(), (winner, block.on.max(-1), block.error, pose), strict=True):
+            column.append(values)
+    capsule, *rest = (np.concatenate(values) for values in found.values())
+    probability, error, pose = (values.astype(np.float64) for values in rest)
+    rows = np.arange(len(dataset))
+    labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in rows.tolist()]}
+    return {
+        "file": dataset.names(rows),
+        **labels,
+        "capsule": capsule.tolist(),
+        "probability": probability.round(4).tolist(),
+        "typicality": (1 - rankdata(error, "max") / len(error)).round(4).tolist(),
+        "error": error.round(6).tolist(),
+        **{f"pose_{k}": values.round(4).tolist() for k, values in enumerate(pose.T)},
+    }
+
+
+def write_table(table: dict[str, Any], path: Path) -> None:
+    """Write columns as .csv or .parquet."""
+    import csv
+
+    from capspoe.run.atomic import disk_errors, replacing
+
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            if path.suffix.lower() == ".parquet":
+                arrow, parquet = require_pyarrow()
+                parquet.write_table(arrow.table(table), temporary)
+                return
+            with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+                writer = csv.writer(file)
+                writer.writerow(table)
+                writer.writerows(zip(*table.values(), strict=True))
+
+
+def require_pyarrow() -> Any:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            "--out x.parquet needs the package pyarrow: pip install 'capspoe[parquet]', or write x.csv"
+        ) from None
+    return pyarrow, parquet

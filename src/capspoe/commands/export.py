@@ -13,12 +13,13 @@ class Export:
 
     hub: README.md, config.json, model.safetensors and samples.png, the layout of the Hugging Face Hub.
     onnx, torch: encoder and generator, as .onnx (needs the `export` extra) or as .pt2 of torch.export.
+    web: index.html and its scripts, which run the network in the browser without a server.
     """
 
     run: RunFolder
     out: Path
     """The folder to write to."""
-    format: tuple[Literal["hub", "onnx", "torch"], ...] = ("hub",)
+    format: tuple[Literal["hub", "onnx", "torch", "web"], ...] = ("hub",)
     """One or more formats."""
 
 

@@ -23,6 +23,8 @@ class Reconstruct:
     """Two image numbers, such as 3,18: also interpolate between them, if one capsule is on for both."""
     split: Literal["train", "test", "all"] = "test"
     """Which part of the run's data."""
+    data: str | None = None
+    """Where the run's images are now, if they have moved."""
 
 
 def reconstruct(argv: list[str]) -> None:
@@ -36,17 +38,18 @@ def reconstruct(argv: list[str]) -> None:
     from capspoe.figures.reconstruction import draw_reconstructions, reconstructions
     from capspoe.figures.routing import one_image
     from capspoe.figures.sheet import write
+    from capspoe.run.bundled import output_folder
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(a.run)
     check_count("count", a.count)
-    dataset = open_for(model.config, model.image, None, a.split)
+    dataset = open_for(model.config, model.image, a.data, a.split, run=a.run)
     one_image(dataset, a.first, a.split)
     found = reconstructions(model, dataset.batch(np.arange(a.first, min(a.first + a.count, len(dataset)))))
-    written = [a.run / "figures" / "reconstructions.png"]
+    written = [output_folder(a.run) / "figures" / "reconstructions.png"]
     if between:
         first, second = (one_image(dataset, k, a.split) for k in between)
-        written.append(a.run / "figures" / f"interpolation-{between[0]}-{between[1]}.png")
+        written.append(output_folder(a.run) / "figures" / f"interpolation-{between[0]}-{between[1]}.png")
         write(draw_interpolations([interpolate(model, first, second)]), written[1])
     write(draw_reconstructions(found, a.count), written[0])
     print(*written, sep="\n")

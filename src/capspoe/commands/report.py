@@ -2,20 +2,25 @@
 
 from dataclasses import dataclass
 
-from capspoe.commands.arguments import RunFolder, parse
+from capspoe.commands.arguments import DEFAULT_RUN, RunFolder, parse
 
 
 @dataclass(frozen=True)
 class Report:
-    """Write one page about a run, RUN/report.html, that needs no other file; its figures go to RUN/figures too."""
+    """Write one page about a run, RUN/report.html, that needs no other file; its figures go to RUN/figures too.
 
-    run: RunFolder
+    For the bundled network, RUN is runs/mnist-small.
+    """
+
+    run: RunFolder = DEFAULT_RUN
     image: int = 0
     """The test image whose routing is shown."""
+    data: str | None = None
+    """Where the run's images are now, if they have moved."""
 
 
 def report(argv: list[str]) -> None:
     a = parse(Report, "report", argv)
     from capspoe.report.page import write_report
 
-    print(write_report(a.run, a.image))
+    print(write_report(a.run, a.image, a.data))

@@ -18,6 +18,8 @@ class Routing:
     """Number of the image."""
     split: Literal["train", "test", "all"] = "test"
     """Which part of the run's data."""
+    data: str | None = None
+    """Where the run's images are now, if they have moved."""
 
 
 def routing(argv: list[str]) -> None:
@@ -27,12 +29,13 @@ def routing(argv: list[str]) -> None:
     from capspoe.figures.heat import draw_heat, heat
     from capspoe.figures.routing import draw_routing, one_image, routed
     from capspoe.figures.sheet import write
+    from capspoe.run.bundled import output_folder
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(a.run)
-    dataset = open_for(model.config, model.image, None, a.split)
+    dataset = open_for(model.config, model.image, a.data, a.split, run=a.run)
     view = routed(model, one_image(dataset, a.image, a.split))
-    name, folder = f"{a.split} image {a.image}", a.run / "figures"
+    name, folder = f"{a.split} image {a.image}", output_folder(a.run) / "figures"
     written = [folder / f"routing-{a.image}.svg", folder / f"heat-{a.image}.png"]
     write(draw_routing(view, name, label_of(dataset, a.image)), written[0])
     write(draw_heat(heat(model, view), f"Routing weights of capsule {view.winner} in {name}"), written[1])

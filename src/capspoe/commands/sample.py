@@ -4,15 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from capspoe.commands.arguments import RunFolder, check_suffix, parse
+from capspoe.commands.arguments import DEFAULT_RUN, RunFolder, check_suffix, parse
 from capspoe.config import Device, Prior
+from capspoe.errors import InputError
+
+MAX_SHOWN = 20_000  # images in one picture
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """Generate images from a trained run: one column for each capsule in a .png, arrays in an .npz."""
 
-    run: RunFolder
+    run: RunFolder = DEFAULT_RUN
     out: Path
     """x.png, or x.npz with images (capsules, count, H, W, C) in [0, 1] and capsule (capsules,)."""
     count: int = 4
@@ -36,6 +39,8 @@ def sample(argv: list[str]) -> None:
     a = parse(Sample, "sample", argv)
     check_suffix(a.out, ".png", ".npz")
     import numpy as np
+    from rich.console import Console
+    from rich.progress import track
 
     from capspoe.core.checks import check_capsule, check_count
     from capspoe.core.network import CHUNK
@@ -51,6 +56,9 @@ def sample(argv: list[str]) -> None:
         check_capsule("capsule", a.capsule, J)
     capsules = list(range(J)) if a.capsule is None else [a.capsule]
 
+    if a.out.suffix.lower() == ".png" and a.count * len(capsules) > MAX_SHOWN:
+        raise InputError(f"a .png shows at most {MAX_SHOWN:,} images; lower --count, or write x.npz")
+
     def chunks(capsule: int) -> Iterator[np.ndarray]:
         # Image k of capsule j has index k J + j: the same alone, with others, and in samples.png.
         for start in range(0, a.count, CHUNK):
@@ -62,7 +70,8 @@ def sample(argv: list[str]) -> None:
         with npz_writer(a.out) as file:
             file.add("capsule", np.array(capsules, np.int64))
             shape = (len(capsules), a.count, *model.image)
-            file.add_pieces("images", shape, np.float32, (part for j in capsules for part in chunks(j)))
+            progress = track(capsules, "sampling", console=Console(stderr=True), transient=True)
+            file.add_pieces("images", shape, np.float32, (part for j in progress for part in chunks(j)))
     else:
         columns = [np.concatenate(list(chunks(j))) for j in capsules]
         write_png(tile(np.stack(columns, 1), scale=2), a.out)

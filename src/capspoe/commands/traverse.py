@@ -25,6 +25,7 @@ def traverse(argv: list[str]) -> None:
     from capspoe.core.checks import check_capsule
     from capspoe.figures.sheet import write
     from capspoe.figures.traversal import draw_traversal, traversal
+    from capspoe.run.bundled import output_folder
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(a.run)
@@ -33,6 +34,6 @@ def traverse(argv: list[str]) -> None:
         check_capsule("capsule", a.capsule, J)
     suffix = "" if a.basis == "neurons" else "-principal"
     for j in range(J) if a.capsule is None else [a.capsule]:
-        path = a.run / "figures" / f"traverse-{j}{suffix}.png"
+        path = output_folder(a.run) / "figures" / f"traverse-{j}{suffix}.png"
         write(draw_traversal(traversal(model, j, a.basis)), path)
         print(path)

@@ -17,12 +17,12 @@ from capspoe.data.datasets import (
 )  # fmt: skip
 from capspoe.data.downloads import fetch, verify
 from capspoe.data.folders import FolderDataset
-from capspoe.data.loading import load, open_dataset, open_for
+from capspoe.data.loading import absolute, load, open_dataset, open_for
 from capspoe.data.preprocess import Prepare
 from capspoe.data.splits import evenly_spaced
 
 __all__ = [
     "CATALOGUE", "ArrayDataset", "Dataset", "Entry", "Failure", "FolderDataset", "Images", "MapStyle", "Prepare",
-    "SequenceDataset", "Subset", "cache_dir", "evenly_spaced", "fetch", "info", "load",
+    "SequenceDataset", "Subset", "absolute", "cache_dir", "evenly_spaced", "fetch", "info", "load",
     "open_dataset", "open_for", "verify", "workers_for",
 ]  # fmt: skip

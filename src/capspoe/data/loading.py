@@ -1,7 +1,9 @@
 """Open images by the name of a data set or by a path."""
 
+import json
 import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +76,9 @@ def open_for(
     images: str | None = None,
     split: str = "test",
     offline: bool = True,
+    run: Path | None = None,
 ) -> Dataset:
-    """Open images as a trained network expects them.
+    """Open images as a trained network expects them. Warns of images of another kind, which are converted.
 
     Parameters
     ----------
@@ -83,9 +86,16 @@ def open_for(
     image : (height, width, channels) that the network takes
     images : other images than those of the run, by name or path
     split, offline : see `open_dataset`; opening somebody's run must not download by itself
+    run : the run's folder; warns if it was trained on other images than its data set holds now
     """
     height, width, channels = image
-    return open_dataset(
+    own = images is None and config.data not in CATALOGUE
+    if own and not os.path.exists(os.path.expanduser(config.data)):
+        moved = "if they moved, say where to: --data PLACE, or `encode RUN PLACE`"
+        raise InputError(f"the run's images were in {config.data!r}, which is not there; {moved}")
+    if own and run is not None:
+        warn_if_changed(config, run)
+    dataset = open_dataset(
         images or config.data,
         split,
         size=config.size if images is None or config.crop else (height, width),
@@ -94,6 +104,31 @@ def open_for(
         skip_bad=config.skip_bad,
         offline=offline,
     )
+    if images is not None and (found := open_dataset(images, split, offline=offline).shape) != image:
+        kinds = [f"{h}x{w} {'grey' if c == 1 else 'colour'}" for h, w, c in (found, image)]
+        warnings.warn(
+            f"{images}: images of {kinds[0]} are converted to {kinds[1]}", CapspoeWarning, stacklevel=2
+        )
+    return dataset
+
+
+def warn_if_changed(config: Any, run: Path) -> None:
+    """Warn if the run was trained on other images than its data set holds now, by a sample of them."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        stored = json.loads((run / "environment.json").read_bytes())["sample_sha256"]
+        colour = None if config.colour == "keep" else config.colour
+        training = open_dataset(config.data, "train", size=config.size, colour=colour)
+        training = training if config.limit is None else training.first(config.limit)
+        if stored != training.sample_fingerprint() and not config.skip_bad:
+            warnings.warn(
+                f"{config.data} holds other images than {run} was trained on", CapspoeWarning, stacklevel=3
+            )
+
+
+def absolute(name_or_path: str) -> str:
+    """The name of a data set as it is, a path from the root."""
+    path = os.path.expanduser(name_or_path)
+    return os.path.abspath(path) if name_or_path not in CATALOGUE and os.path.exists(path) else name_or_path
 
 
 def _open_path(given: str | os.PathLike[str], split: str, prepare: Prepare) -> Dataset:

@@ -25,6 +25,7 @@ from capspoe.training.fit_prior import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_
 from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
 
 MIXTURE_DIMENSIONS = 64  # principal components of the codes in which the mixture of J K Gaussians lives
+MIXTURE_IMAGES = 20_000  # codes that it is fitted to: all of them take ten minutes
 FACTOR_ITERATIONS = 20
 
 Models = dict[str, Callable[[], Output]]  # rows of the table
@@ -75,7 +76,7 @@ class LinearGroups:
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 model = make(max(1, min(dimensions, len(own) - 1, codes.shape[1]))).fit(own)
             self.models.append(model)
-            some = evenly_spaced(len(own), PRIOR_IMAGES * data.network.top.upper[0] // J)
+            some = evenly_spaced(len(own), PRIOR_IMAGES if J > 1 else MIXTURE_IMAGES)
             self.prior.fit(j, self.latents(own[some], j), config.seed)
         self.logit_scale = config.logit_scale or self.find_logit_scale(codes, group)
 

@@ -78,6 +78,7 @@ ENDPOINTS = (
     Endpoint("GET", "/random", Session.random, {"capsule": CAPSULE, "seed": SEED}),
     Endpoint("POST", "/decode", Session.decode, {"poses": POSES}),
     Endpoint("POST", "/strips", Session.strips, {"poses": POSES, "capsule": CAPSULE}),
+    Endpoint("GET", "/sliders", Session.sliders, {"capsule": CAPSULE}),
     Endpoint("GET", "/samples", Session.samples, {}),
     Endpoint("GET", "/images", Session.images,
              {"start": integer(0, 10**9, 0), "count": integer(1, 96, 24), "capsule": integer(-1, 9999, -1)}),

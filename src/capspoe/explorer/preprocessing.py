@@ -11,27 +11,11 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from capspoe.errors import InputError
+from capspoe.figures.summary import THRESHOLD
 
 MAX_PIXELS = 16_000_000  # of an uploaded image
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
-THRESHOLD = 0.2  # pixels above it, on a scale of full contrast, belong to the object
 MNIST_SIZE = 20 / 28
-
-
-def object_size(images: np.ndarray) -> float | None:
-    """The longer side of an object as a fraction of the image, measured on images (n, H, W, C), uint8.
-
-    None for images in colour or without a dark background: those are only resized.
-    """
-    if images.shape[-1] != 1:
-        return None
-    grey = images[..., 0] / 255
-    edge = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1)
-    if np.median(edge) > 0.1 or (grey < 0.1).mean() < 0.25:
-        return None
-    objects = [np.nonzero(image > THRESHOLD) for image in grey]
-    sides = [max(np.ptp(rows), np.ptp(columns)) + 1 for rows, columns in objects if len(rows)]
-    return float(np.median(sides)) / max(grey.shape[1:]) if sides else None
 
 
 def from_data_url(text: str, shape: tuple[int, int, int], size: float | None, fit: bool) -> np.ndarray:

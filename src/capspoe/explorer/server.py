@@ -34,9 +34,9 @@ STATIC = Path(__file__).parent / "static"
 POLL_SECONDS = 2.0  # between two looks for a newer checkpoint
 
 
-def application(folder: Path, host: str = "127.0.0.1") -> Starlette:
-    """The explorer of a run as an ASGI application."""
-    session = Session(folder)
+def application(folder: Path, host: str = "127.0.0.1", images: str | None = None) -> Starlette:
+    """The explorer of a run as an ASGI application; `images` says where its images are, if they have moved."""
+    session = Session(folder, images)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -103,11 +103,17 @@ def bind(host: str, port: int | None) -> socket.socket:
     raise InputError(f"cannot listen on {where}: {problem}; choose another {option}")
 
 
-def serve(folder: Path, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
+def serve(
+    folder: Path,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    browser: bool = True,
+    images: str | None = None,
+) -> None:
     """Serve the explorer until Ctrl-C or SIGTERM."""
     host = host.strip("[]")
     torch.set_num_threads(1)  # batches of a few images: more threads only wait for each other
-    app = application(folder, host)
+    app = application(folder, host, images)
     listening = bind(host, port)
     listening.listen()  # from here on a browser waits instead of being refused
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host

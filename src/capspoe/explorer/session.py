@@ -5,7 +5,6 @@ prior. Images are PNG data URLs, several as one sheet. Long work is a generator 
 """
 
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,10 @@ from capspoe.core.noise import Noise
 from capspoe.core.routing import route
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
-from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url, object_size
+from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
+from capspoe.figures.gallery import label_of
+from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
+from capspoe.figures.traversal import sliders
 from capspoe.run.checkpoint import AUTOENCODER, DONE, exported, newest, numbered, open_run
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, sample_grid, tile
@@ -41,8 +43,9 @@ MAX_ITERATIONS = 5  # routing iterations shown, the first and the last among the
 class Session:
     """A run folder, opened. Its public methods answer the requests listed in api.py."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, moved: str | None = None) -> None:
+        """`moved` says where the run's images are now, if not where they were."""
+        self.folder, self.moved = folder, moved
         self.config, self.image, _ = open_run(folder)
         self.loaded: CapsulePoE | None = None
         self.checkpoint, self.surveys = 0, 0
@@ -51,6 +54,8 @@ class Session:
         self.no_dataset = "the test images are being opened"
         self.object_size = MNIST_SIZE if self.image[2] == 1 else None
         self.winners = np.zeros(0, int)  # the winning capsule of each surveyed image
+        self.summary = Summary([])
+        self.sliders_of: dict[int, Answer] = {}
         self.reload()
 
     @property
@@ -82,12 +87,14 @@ class Session:
         network.load_weights(saved.weights)
         self.loaded = network.requires_grad_(False).eval()
         self.checkpoint, self.stage, self.winners = number, saved.state.stage, np.zeros(0, int)
+        J = network.top.upper[0]
+        self.summary, self.sliders_of = read_summary(self.folder, J) or Summary([None] * J), {}
         return True
 
     def open_images(self) -> None:
         """Open the run's test images; this may take a while, or fail where they are gone."""
         try:
-            dataset = data.open_for(self.config, self.image)
+            dataset = data.open_for(self.config, self.image, self.moved, run=self.folder)
             if not len(dataset):
                 raise InputError("the run's data set has no test images")
             self.object_size = object_size(dataset.batch(np.arange(min(200, len(dataset)))))
@@ -100,16 +107,19 @@ class Session:
         """Find the winning capsule of many test images; fit a simple prior if training has not yet fitted one."""
         network, dataset = self.network, self.test_images
         count = min(len(dataset), SURVEYED if self.stage == DONE else SURVEYED_IN_TRAINING)
-        codes, winners = [], []
+        codes, winners, errors = [], [], []
         for index in np.array_split(np.arange(count), -(-count // PIECE)):
-            up = network.up(network.tensor(dataset.batch(index)))
+            x = network.tensor(dataset.batch(index))
+            up = network.up(x)
             codes.append(up.code)
             winners.append(up.winner)
+            errors.append(reconstruction_error(network, x, up))
             yield
         if self.stage != DONE:
             fit_prior(network, torch.cat(codes).numpy(), components=1)
         if network is self.loaded:
-            self.winners = torch.cat(winners).numpy()
+            self.winners, self.sliders_of = torch.cat(winners).numpy(), {}
+            self.summary = summary(network.top.upper[0], dataset, self.winners, np.concatenate(errors))
             self.surveys += 1
 
     def run(self) -> Answer:
@@ -166,16 +176,20 @@ class Session:
 
     def gallery(self) -> Steps:
         """What every capsule decodes to at its mean, its use, and the most common label of its test images."""
-        (J, N), images, names = self.network.top.upper, [], []
+        (J, N), images = self.network.top.upper, []
         for j in range(J):
             images.append(self.images_of(self.hidden({j: [0.0] * N}))[0])
             yield
-        labels = [self.label(k) for k in range(len(self.winners))]
-        for j in range(J):
-            own = [label for label, winner in zip(labels, self.winners, strict=True) if winner == j]
-            label, times = Counter(own).most_common(1)[0] if own else (None, 0)
-            names.append(None if label is None else {"label": label, "share": round(times / len(own), 3)})
+        names = [one and {"label": one[0], "share": round(one[1], 3)} for one in self.summary.labels]
         return {"sheet": sheet(images), "names": names, "use": rounded(self.network.prior.use)}
+
+    def sliders(self, capsule: int) -> Answer:
+        """The dimensions of the capsule's pose, strongest first, and what each changes, where that was measured."""
+        check_capsule("capsule", capsule, self.network.top.upper[0])
+        if capsule not in self.sliders_of:
+            order, names = zip(*sliders(self.network, capsule), strict=True)
+            self.sliders_of[capsule] = {"order": order, "names": names}
+        return self.sliders_of[capsule]
 
     def samples(self) -> Answer:
         """Samples of every capsule; while the autoencoder trains, test images above their reconstructions."""
@@ -199,19 +213,16 @@ class Session:
         """Test images as the network sees them, (n, H, W, C) in [0, 1]."""
         return self.network.array(self.network.tensor(self.test_images.batch(index)))
 
-    def label(self, index: int) -> str | None:
-        labels, classes = self.test_images.labels, self.test_images.classes
-        if labels is None:
-            return None
-        return classes[labels[index]] if classes else str(labels[index])
-
     def images(self, start: int, count: int, capsule: int) -> Answer:
         """Test images; those of one capsule among the surveyed ones unless `capsule` is -1."""
         index = np.arange(len(self.test_images)) if capsule < 0 else np.flatnonzero(self.winners == capsule)
-        index = index[start : start + count]
+        total, index = len(index), index[start : start + count]
         pixels = self.pixels(index) if len(index) else np.zeros((0, *self.image))
-        labelled = [{"index": k, "label": self.label(k)} for k in index.tolist()]
-        return {"images": [{**k, "image": sheet([one])} for k, one in zip(labelled, pixels, strict=True)]}
+        images, files = [], self.test_images.file_names
+        for k, one in zip(index.tolist(), pixels, strict=True):
+            file, label = files and files[k], label_of(self.test_images, k)
+            images.append({"index": k, "label": label, "file": file, "image": sheet([one])})
+        return {"images": images, "more": start + count < total}
 
     def read(self, image: Mapping[str, Any]) -> np.ndarray:
         """The image that a request means, (H, W, C) in [0, 1]: a test image or a file."""
@@ -220,15 +231,18 @@ class Session:
         return from_data_url(image["data"], self.image, self.object_size, image["fit"])
 
     def recognise(self, image: Mapping[str, Any]) -> Answer:
-        """P(on) and the pose of every capsule, and the reconstruction."""
+        """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than test images' ones."""
         pixels = self.read(image)
-        up = self.network.up(self.network.tensor(pixels))
+        x = self.network.tensor(pixels)
+        up = self.network.up(x)
+        error, limit = float(reconstruction_error(self.network, x, up)[0]), self.summary.error
         white = self.network.prior.to_white(torch.arange(len(up.z[0])), up.z[0])
         return {
             "on": rounded(up.on[0], 6),
             "winner": int(up.winner),
             "poses": [rounded(pose) for pose in white],
-            "label": self.label(image["index"]) if "index" in image else None,
+            "label": label_of(self.test_images, image["index"]) if "index" in image else None,
+            "unlike": limit is not None and error > limit,
             "input": sheet([pixels]),
             "reconstruction": sheet(self.images_of(up.state, up.c)),
         }

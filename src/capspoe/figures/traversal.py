@@ -52,6 +52,12 @@ def traversal(model: Network, capsule: int, basis: Basis = "neurons") -> Travers
     return Traversal(capsule, basis, images, change, [label_for(row, deviation) for row in images])
 
 
+def sliders(model: Network, capsule: int) -> list[tuple[int, str | None]]:
+    """The principal axes of a capsule's pose with their labels, the one that changes most first."""
+    found = traversal(model, capsule, "principal")
+    return [(k, found.label[k]) for k in np.argsort(-found.change, kind="stable").tolist()]
+
+
 def deviations(model: Network, capsule: int) -> dict[str, float]:
     """The standard deviation of each measure over the capsule's samples; empty where measures mean nothing."""
     images = sample(model, SAMPLES, capsule, prior="fitted").images

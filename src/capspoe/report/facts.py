@@ -1,13 +1,9 @@
-"""What a run folder says about itself: the command that made it, and any JSON as tables."""
+"""What a run folder says about itself: any JSON as tables."""
 
-import dataclasses
 import json
-import shlex
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from capspoe.config import PRESETS, Config, preset
 from capspoe.errors import RunError
 
 
@@ -19,27 +15,6 @@ def read_json(path: Path) -> Any:
         return {}
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read as JSON; make it again or delete it") from error
-
-
-def data_name(config: Config) -> str:
-    """The data set without the folders above it, since reports are passed on."""
-    return Path(config.data).name or config.data
-
-
-def train_command(config: Config) -> str:
-    """The shortest `capspoe train` command that gives these settings."""
-    found = []
-    for name, literal, neurons in product(PRESETS, (False, True), (None, config.neurons)):
-        words = ["--preset", name] if name != "small" else []
-        words += ["--literal"] if literal else ["--neurons", neurons] if neurons else []
-        start = dataclasses.asdict(preset(name, config.data, literal, neurons))
-        for setting, value in dataclasses.asdict(config).items():
-            flag = setting.replace("_", "-")
-            if value != start[setting]:
-                no_or_yes = [f"--{flag}" if value else f"--no-{flag}"]
-                words += no_or_yes if isinstance(value, bool) else [f"--{flag}", str(value)]
-        found.append(words)
-    return shlex.join(["capspoe", "train", data_name(config), *min(found, key=len)])
 
 
 def tables(values: Any, caption: str = "") -> list[tuple[str, list[str], list[list[Any]]]]:

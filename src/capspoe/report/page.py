@@ -13,31 +13,37 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from capspoe import __version__
+from capspoe.config import data_name
 from capspoe.data import open_for
 from capspoe.errors import DataError, InputError
 from capspoe.figures.architecture import count
 from capspoe.figures.sheet import COLOURS, svg
-from capspoe.report import facts, sections
+from capspoe.report import sections
 from capspoe.run import checkpoint
 from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.bundled import BUNDLED, output_folder
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, tile
 
 IMAGES = 10_000  # test images that are encoded, at most
 
 
-def write_report(run: Path, image: int = 0) -> Path:
-    """Write RUN/report.html and RUN/figures, and return the path of the page."""
+def write_report(run: Path, image: int = 0, images: str | None = None) -> Path:
+    """Write RUN/report.html and RUN/figures, and return the path of the page.
+
+    `image` is the test image whose routing is shown; `images` says where the run's images are, if they have moved.
+    """
+    out = output_folder(run)
     model, pixels, problem = CapsulePoE.load(run), None, ""
-    found = sections.from_files(run, model)  # first, since a damaged file is an error
+    found = sections.from_files(run, out, model)  # first, since a damaged file is an error
     try:
-        dataset = open_for(model.config, model.image, None, "test")
+        dataset = open_for(model.config, model.image, images, "test", run=run)
         pixels = dataset.batch(np.arange(min(len(dataset), IMAGES)))
     except (DataError, InputError) as error:
-        problem = str(error).replace(model.config.data, facts.data_name(model.config))
+        problem = str(error).replace(model.config.data, data_name(model.config))
     if pixels is not None:
-        found = sections.from_images(run, model, dataset, pixels, image) | found
-    found = sections.from_model(run, model, pixels) | found
+        found = sections.from_images(out, model, dataset, pixels, image) | found
+    found = sections.from_model(out, model, pixels) | found
     folder, environment = files("capspoe.report"), Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"strip": strip, "inline": inline, "show": show}
     page = environment.from_string((folder / "template.html").read_text(encoding="utf-8")).render(
@@ -45,16 +51,16 @@ def write_report(run: Path, image: int = 0) -> Path:
         sections=found,
         model=model,
         parameters=count(model),
-        data=facts.data_name(model.config),
-        run=shlex.quote(run.name if run.is_absolute() else str(run)),
+        data=data_name(model.config),
+        run=shlex.quote(BUNDLED if out != run else run.name if run.is_absolute() else str(run)),
         image=image,
         state=checkpoint.newest(run).state,
         problem=problem,
         version=__version__,
     )
-    with disk_errors(run):
-        write_atomic(run / "report.html", page.encode(errors="replace"))
-    return run / "report.html"
+    with disk_errors(out):
+        write_atomic(out / "report.html", page.encode(errors="replace"))
+    return out / "report.html"
 
 
 def strip(images: np.ndarray, alt: str, column: bool = False) -> Markup:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from capspoe.config import data_name, train_command
 from capspoe.data import Dataset
 from capspoe.figures import architecture, curves, gallery, interpolation, reconstruction, routing, traversal
 from capspoe.figures.heat import draw_heat, heat
@@ -62,16 +63,16 @@ def from_images(run: Path, model: CapsulePoE, dataset: Dataset, pixels: np.ndarr
     }
 
 
-def from_files(run: Path, model: CapsulePoE) -> Sections:
-    """The log of training, the evaluation, and how the run was made."""
+def from_files(run: Path, out: Path, model: CapsulePoE) -> Sections:
+    """The log of training, the evaluation, and how the run was made; figures go to `out`."""
     found: Sections = {}
     charts = curves.charts(curves.read_metrics(run))
     if charts:
-        save(run, "curves.svg", curves.draw_charts(charts))
+        save(out, "curves.svg", curves.draw_charts(charts))
         found["training"] = {"charts": [(chart.title, curves.draw_charts([chart], 1)) for chart in charts]}
     if scores := facts.read_json(run / "evaluation.json"):
         found["evaluation"] = {"tables": facts.tables(scores)}
     machine = facts.read_json(run / "environment.json")
-    settings = vars(model.config) | {"data": facts.data_name(model.config)}
+    settings = vars(model.config) | {"data": data_name(model.config)}
     tables = facts.tables({"machine": machine, "settings": settings})
-    return found | {"settings": {"command": facts.train_command(model.config), "tables": tables}}
+    return found | {"settings": {"command": train_command(model.config), "tables": tables}}

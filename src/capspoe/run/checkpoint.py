@@ -5,7 +5,7 @@
 
 A checkpoint is written under a temporary name and renamed, so a kill at any moment leaves the old newest one or the
 new one. Each checkpoint also keeps the settings, so a lost config.json is not a lost run. A folder that `capspoe
-export` wrote has config.json and model.safetensors alone, and reads like a finished run.
+export` wrote has config.json and model.safetensors alone, and reads like a finished run; its weights may be float16.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from capspoe import __version__
@@ -213,7 +214,13 @@ def newest(folder: Path) -> Saved:
     """The newest intact checkpoint, or the weights of an exported folder."""
     if exported(folder):
         expected = _stored_settings(folder)[0].get("weights_sha256")
-        return Saved(folder, State(DONE), _read_tensors(folder / EXPORTED, expected), {})
+        weights = _read_tensors(folder / EXPORTED, expected)
+        return Saved(
+            folder,
+            State(DONE),
+            {k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()},
+            {},
+        )
     problems: list[str] = []
     for path in reversed(numbered(folder)):
         try:

@@ -3,6 +3,7 @@
 `CapsulePoE.load` reads the layout like a run folder.
 
 README.md            the model card: settings, scores, a picture
+summary.json         what the capsules are called, for pages about the network far from its test images
 config.json          the settings, as in a run folder, and the SHA-256 of the weights
 model.safetensors    the weights
 samples.png          the paper's Figure 3
@@ -13,11 +14,12 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capspoe import __version__
+from capspoe.config import data_name, train_command
 from capspoe.errors import InputError, RunError
 from capspoe.run.atomic import disk_errors, write_atomic
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
@@ -26,7 +28,10 @@ from capspoe.run.pictures import write_sample_grid
 if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
-FILES = ("README.md", "config.json", EXPORTED, "samples.png")
+SUMMARY = "summary.json"
+FILES = ("README.md", "config.json", EXPORTED, "samples.png", SUMMARY)
+SMALL = 4096  # tensors with at most this many values keep their precision
+
 CARD = """\
 ---
 library_name: capspoe
@@ -38,6 +43,8 @@ pipeline_tag: unconditional-image-generation
 
 {I}x{M} lower and {J}x{N} upper capsules on images of {image}, trained by capspoe {version} after Hauser 2019,
 *Training capsules as a routing-weighted product of expert neurons* (arXiv 1907.11639).
+
+Made by `{command}`.
 
 ![Samples, one column for each capsule](samples.png)
 
@@ -70,17 +77,26 @@ those it was trained on.
 """
 
 
-def write(model: "CapsulePoE", run: Path | None, folder: Path) -> list[Path]:
-    """Write a network with its model card, which has the scores of the run."""
+def write(
+    model: "CapsulePoE",
+    run: Path | None,
+    folder: Path,
+    half: bool = False,
+    summary: dict[str, Any] | None = None,
+) -> list[Path]:
+    """Write a network with its model card and the scores of the run; `half` stores large tensors as float16."""
     if (folder / "checkpoints").exists():
         raise RunError(f"{folder} is a run folder; export to another one")
-    weights = tensor_bytes(model.state_dict(), {"format": "pt"})
-    config = settings(model.config, model.image, weights_sha256=hashlib.sha256(weights).hexdigest())
+    tensors = {k: v.half() if half and v.numel() > SMALL else v for k, v in model.state_dict().items()}
+    weights = tensor_bytes(tensors, {"format": "pt"})
+    named = model.config.replace(data=data_name(model.config))  # a path means nothing on another machine
+    config = settings(named, model.image, weights_sha256=hashlib.sha256(weights).hexdigest())
     with disk_errors(folder):
         write_sample_grid(model, folder / "samples.png")
         write_atomic(folder / EXPORTED, weights)
         write_atomic(folder / "config.json", json_bytes(config))
         write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
+        write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
     return [folder / name for name in FILES]
 
 
@@ -117,7 +133,7 @@ def _library(name: str | Path) -> Iterator[Any]:
 
 def card(model: "CapsulePoE", run: Path | None) -> str:
     """The model card."""
-    name, (height, width, channels) = Path(model.config.data).name, model.image
+    name, (height, width, channels) = data_name(model.config), model.image
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
     public = name in ("mnist", "fashion-mnist", "cifar10")
     rows = {key: value for key, value in dataclasses.asdict(model.config).items() if key != "data"}
@@ -130,22 +146,29 @@ def card(model: "CapsulePoE", run: Path | None) -> str:
         N=N,
         image=f"{height}x{width} with {channels} channel{'s' if channels > 1 else ''}",
         version=__version__,
-        scores=(run and scores(run)) or "None: `capspoe evaluate` had not been run before the export.",
+        command=train_command(model.config),
+        scores=(run and score_table(run)) or "None: `capspoe evaluate` had not been run before the export.",
         settings="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
     )
 
 
-def scores(run: Path) -> str:
-    """The table of `capspoe evaluate`; empty if it has not been run."""
-    try:
-        rows = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))["rows"]
-        rows = [row for row in rows if "failed" not in row]
-        keys = [key for key in dict.fromkeys(k for row in rows for k in row) if key != "name"]
-        lines = [[row["name"], *(_cell(row.get(key)) for key in keys)] for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+def scores(run: Path) -> list[dict[str, Any]]:
+    """The rows of `capspoe evaluate`, or those that an exported folder keeps; none if it has not been run."""
+    for name, key in (("evaluation.json", "rows"), (SUMMARY, "scores")):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            rows = json.loads((run / name).read_text(encoding="utf-8"))[key]
+            if all(isinstance(row["name"], str) for row in rows):
+                return [row for row in rows if "failed" not in row]
+    return []
+
+
+def score_table(run: Path) -> str:
+    """The scores as a table; empty without any."""
+    rows = scores(run)
+    if not rows:
         return ""
-    if not lines:
-        return ""
+    keys = [key for key in dict.fromkeys(k for row in rows for k in row) if key != "name"]
+    lines = [[row["name"], *(_cell(row.get(key)) for key in keys)] for row in rows]
     table = [["model", *keys], ["---"] * (1 + len(keys)), *lines]
     table_text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in table)
     return f"By `capspoe evaluate`, on the test images:\n\n{table_text}"

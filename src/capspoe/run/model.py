@@ -12,8 +12,9 @@ from capspoe.core.autoencoder import ConvAutoencoder
 from capspoe.core.checks import check_choice
 from capspoe.core.network import Network
 from capspoe.core.sampling import Samples, sample
-from capspoe.errors import DamageWarning, InputError
+from capspoe.errors import CapspoeWarning, DamageWarning, InputError
 from capspoe.run import checkpoint, hub
+from capspoe.run.bundled import find_run
 
 
 def find_device(name: str = "auto") -> torch.device:
@@ -30,7 +31,7 @@ def find_device(name: str = "auto") -> torch.device:
 class CapsulePoE(Network):
     """A capsule network from images to capsules and back; see `Network` for what images look like.
 
-    >>> model = CapsulePoE.load("runs/mnist")
+    >>> model = CapsulePoE.load("runs/mnist")  # or "mnist-small", which ships with the package
     >>> on, hidden = model.encode(images)
     >>> new = model.sample(20, seed=1).images
     """
@@ -41,12 +42,17 @@ class CapsulePoE(Network):
     def load(cls, folder: str | Path, device: str = "cpu") -> "CapsulePoE":
         """Read a run folder, or a folder that `capspoe export` wrote, onto a device (see `find_device`).
 
-        Takes the newest intact checkpoint, and warns if a newer one is damaged.
+        Takes the newest intact checkpoint, and warns if a newer one is damaged or the run is not finished.
+        "mnist-small" is the network that ships with the package.
         """
-        run = checkpoint.open_run(Path(folder))
-        saved = checkpoint.newest(Path(folder))
+        folder = find_run(folder)
+        run = checkpoint.open_run(folder)
+        saved = checkpoint.newest(folder)
         for problem in filter(None, (run.problem, *saved.problems)):
             warnings.warn(f"{problem}; using the newest intact checkpoint", DamageWarning, stacklevel=2)
+        if saved.state.stage != checkpoint.DONE:
+            text = f"{folder} is not finished (stage {saved.state.stage}): expect poor images until it is trained"
+            warnings.warn(text, CapspoeWarning, stacklevel=2)
         model = cls(run.config, run.image)
         model.load_weights(saved.weights)
         model.stage = saved.state.stage

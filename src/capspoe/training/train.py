@@ -87,6 +87,7 @@ def train_run(
     callback: Callback | None = None,
 ) -> Trained:
     """Train into a folder; see `train`."""
+    config = config.replace(data=data.absolute(config.data))
     check(config)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -120,6 +121,7 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
     if checkpoint.exported(folder):
         raise RunError(f"{folder} is an exported network, which cannot be resumed; choose another --out")
     stored = checkpoint.open_run(folder).config
+    stored = stored.replace(data=data.absolute(stored.data))
     named = stored.data == FROM_PYTHON or stored.data in data.CATALOGUE
     if resume and not named and not Path(stored.data).expanduser().exists():
         stored = stored.replace(data=wanted.data)  # the images moved; their fingerprint is compared later
@@ -317,6 +319,7 @@ def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> di
         "processes": distributed.world_size(),
         "images": len(dataset),
         "images_sha256": fingerprint,
+        "sample_sha256": dataset.sample_fingerprint(),
         "seed": model.config.seed,
     }
 

@@ -9,7 +9,7 @@ import routing from "./routing.js";
 import { posesChanged, readAddress, setPoses, state, writeAddressNow, zeros } from "./state.js";
 import training from "./training.js";
 
-// A view has a name, a title, its markup, and `setUp`, which is called once the run has a checkpoint. It may have
+// A view has a name, a title, a sentence about it (`lead`), its markup, and `setUp`, which is called once the run has a checkpoint. It may have
 // `open`, `clicks` and `keys` (functions by the id of a button and by key) and `history` (for Ctrl+Z).
 const VIEWS = [play, recognise, routing, blend, training];
 let started = false;
@@ -17,9 +17,9 @@ let started = false;
 const current = () => VIEWS.find(({ name }) => name === state.view);
 
 function addViews() {
-  for (const { name, title, markup, clicks = {} } of VIEWS) {
+  for (const { name, title, lead, markup, clicks = {} } of VIEWS) {
     const section = el("section", { class: `view ${name}`, "data-view": name, "aria-label": title });
-    section.innerHTML = markup;
+    section.innerHTML = `<p class="lead">${lead}</p>${markup}`;
     section.hidden = true;
     $("main").append(section);
     const tab = el("button", { "data-view": name }, title);
@@ -54,7 +54,7 @@ function onKey(event) {
 /** Reads what the address says: at the start, and when somebody edits it. */
 function followAddress() {
   const { image, fits } = readAddress(VIEWS.map(({ name }) => name));
-  if (!fits) toast("The link does not fit this run");
+  if (!fits) toast("The link is of another run and does not fit this one");
   if (!state.on.length) setPoses({ 0: zeros() }, 0);
   if (image) emit("recognise", image);
   posesChanged();
@@ -65,11 +65,12 @@ function followAddress() {
 const refresh = latest(async () => {
   try {
     state.run = await get("run");
-    const { name, capsules, image: [height, width] } = state.run;
+    const { name, stage, capsules, image: [height, width] } = state.run;
     $("run").textContent = name;
     document.title = `${name} · capspoe explorer`;
     document.documentElement.style.setProperty("--aspect", width / height);
-    showBanner(capsules ? "" : "The run has no checkpoint yet. The capsules appear with the first one.");
+    showBanner(!capsules ? "The run has no checkpoint yet. The capsules appear with the first one."
+      : stage === "autoencoder" ? "The capsules are not trained yet: the autoencoder comes first." : "");
     if (!capsules) return;
     if (!started) {
       started = true;
@@ -113,6 +114,13 @@ async function start() {
     if (started && event.state) go(event.state.view, false);
     else if (started) followAddress();
   });
+  const welcome = (show) => {
+    $("welcome").hidden = !show;
+    localStorage.setItem("welcomed", "yes");
+  };
+  welcome(!localStorage.getItem("welcomed"));
+  $("got-it").addEventListener("click", () => welcome(false));
+  $("help").addEventListener("click", () => welcome($("welcome").hidden));
   $("skip").addEventListener("click", () => $("main").focus());
   listen("reachable", (yes) => {
     showBanner(yes ? "" : "The server does not answer. Start `capspoe explore` again; the page will reconnect.");

@@ -36,9 +36,8 @@ const showFrame = (canvas, k) => show(canvas, frames, state.run.image, 0, k);
 const blend = latest(async () => {
   $("blend-image").disabled = !state.image;
   if (state.view !== "blend") return;
-  // A run without its test images can still blend the means of two capsules.
-  for (const [end, capsule] of [["first", 0], ["last", state.run.capsules - 1]])
-    if (!state.run.test_images && "index" in state.blend[end]) state.blend[end] = { poses: { [capsule]: zeros() } };
+  for (const [end, at] of [["first", -2], ["last", 2]]) // to begin with, along the longest axis of one capsule
+    state.blend[end] ??= { poses: { [state.capsule]: zeros().with(0, at) } };
   const { first, last } = state.blend;
   frames = await picture((await post("blend", { first, last, steps: FRAMES })).frames);
   showFrame(slot("first").firstChild, 0);
@@ -70,6 +69,7 @@ function choose(image) {
 export default {
   name: "blend",
   title: "Blend",
+  lead: "Poses are numbers, so there is a way between any two. Within one capsule every step on it is a sensible image.",
   markup,
   open: blend,
   clicks: {

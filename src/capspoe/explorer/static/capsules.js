@@ -20,7 +20,7 @@ export function drawTiles(box, decorate, choose) {
   const tiles = Array.from({ length: state.run.capsules }, (_, j) => {
     const canvas = el("canvas", { "aria-hidden": "true" });
     if (faces) show(canvas, faces, state.run.image, 0, j);
-    const label = mostly(j) ? `Capsule ${j}, ${mostly(j)}` : `Capsule ${j}`;
+    const label = [`Capsule ${j}`, mostly(j), useOf(j) == null ? "" : `use ${percent(useOf(j))}`].filter(Boolean).join(", ");
     const node = el("button", { class: "tile", "data-capsule": j, "aria-label": label, title: label }, canvas);
     decorate(node, j);
     node.addEventListener("click", () => choose(j));
@@ -31,10 +31,13 @@ export function drawTiles(box, decorate, choose) {
   if (focused) tiles[focused].focus();
 }
 
+/** The name of a capsule in its tile: its commonest label, or its number. */
+export const caption = (j) => el("b", { class: "caption" }, nameOf(j)?.label ?? String(j));
+
 /** Tiles with bars for the probability that each capsule is on. */
 export function drawBars(box, on, chosen, choose) {
   const decorate = (node, j) => {
-    node.append(el("div", { class: "bar" }, el("i")), el("div", { class: "caption" }, String(j)));
+    node.append(el("div", { class: "bar" }, el("i")), caption(j));
     node.style.setProperty("--on", on?.[j] ?? 0);
     node.ariaPressed = String(j === chosen);
     if (on) node.ariaLabel += `, on with ${percent(on[j])}`;
@@ -42,21 +45,22 @@ export function drawBars(box, on, chosen, choose) {
   drawTiles(box, decorate, choose);
 }
 
-/** Fills a box with test images; `query` says which, `choose` is called with an image. */
+/** Fills a box with test images; `query` says which, `choose` is called with an image. Returns whether there are more. */
 export async function showThumbnails(box, query, choose, none = "") {
   const say = (words) => box.replaceChildren(el("div", { class: "note" }, words));
   if (!state.run.test_images) return say(state.run.no_test_images);
   try {
-    const { images } = await get(`images?${query}`, box.id);
+    const { images, more } = await get(`images?${query}`, box.id);
     if (!images.length) return say(none);
-    box.replaceChildren(...images.map(({ index, label, image }) => {
+    box.replaceChildren(...images.map(({ index, label, file, image }) => {
       const canvas = el("canvas", { "aria-hidden": "true" });
       picture(image).then((decoded) => show(canvas, decoded));
-      const title = `Test image ${index}${label == null ? "" : `, labelled ${label}`}`;
+      const title = `${file ?? `Test image ${index}`}${label == null ? "" : `, labelled ${label}`}`;
       const node = el("button", { "data-index": index, "aria-label": title, title }, canvas);
       node.addEventListener("click", () => choose({ index }));
       return node;
     }));
+    return more;
   } catch (error) {
     if (error.status !== 409 && error.status !== 0) say(error.message);
   }

@@ -1,6 +1,6 @@
 // Play: choose a capsule and move its pose. Each dimension is a strip of images that is also its slider.
 
-import { drawTiles, mostly, nameOf, showThumbnails, useOf } from "./capsules.js";
+import { caption, drawTiles, nameOf, showThumbnails, useOf } from "./capsules.js";
 import { $, debounce, el, emit, get, latest, listen, percent, picture, post, saveCanvas, show } from "./lib.js";
 import { pose, poseHistory, posesChanged, posesOn, state, writeAddress, zeros } from "./state.js";
 
@@ -23,13 +23,14 @@ const markup = `
       <button id="reset" aria-keyshortcuts="0">Reset</button>
       <button id="save" aria-keyshortcuts="s">Save</button>
     </div>
-    <h3 class="matches">Test images that switch it on</h3>
+    <div class="head matches"><h3>Its test images</h3><button class="small" id="more-matches">More</button></div>
     <div class="thumbs matches" id="matches"></div>
   </div>
   <div class="panel">
     <div class="head"><h2>Pose</h2>
-      <span class="note">strongest dimension first; 0 is the capsule’s mean, 1 a standard deviation</span></div>
+      <span class="note">strongest first; 0 is the mean of the capsule’s images, 1 a standard deviation</span></div>
     <div class="sliders" id="sliders"></div>
+    <button class="small" id="all-sliders"></button>
   </div>`;
 
 // The decoded image
@@ -58,27 +59,28 @@ const save = () => saveCanvas($("picture"), `capsule-${state.capsule}.png`);
 function describe() {
   const j = state.capsule;
   const others = state.on.filter((k) => k !== j);
-  $("stage-title").textContent = `Capsule ${j}`;
-  const parts = nameOf(j) ? [`${mostly(j)} (${Math.round(100 * nameOf(j).share)}%)`] : [];
+  $("stage-title").textContent = nameOf(j) ? `Mostly ${nameOf(j).label}` : `Capsule ${j}`;
+  const parts = nameOf(j) ? [`capsule ${j}`, `${Math.round(100 * nameOf(j).share)}% of its test images`] : [];
   if (others.length) parts.push(`with ${others.length > 4 ? `${others.length} others` : others.join(", ")}`);
   else if (state.run.gated && useOf(j) != null) parts.push(`use ${percent(useOf(j))}`);
   $("stage-note").textContent = parts.join(" · ");
   $("picture").ariaLabel = `Capsule ${j} decoded, ${parts.join(", ")}`;
 }
 
+let matches = 10; // test images shown
 const showMatches = debounce(() => {
   const none = state.run.revision?.endsWith(".0") ? "Looking through the test images …" : "None of those tried.";
   const open = (image) => {
     emit("go", "recognise");
     emit("recognise", image);
   };
-  showThumbnails($("matches"), `capsule=${state.capsule}&count=10`, open, none);
+  const query = `capsule=${state.capsule}&count=${matches}`;
+  showThumbnails($("matches"), query, open, none).then((more) => ($("more-matches").hidden = !more || matches > 90));
 }, 120);
 
 // The gallery
 
 function drawGallery() {
-  const caption = (j) => el("div", { class: "caption" }, String(j), el("b", {}, nameOf(j)?.label ?? ""));
   drawTiles($("gallery"), (node, j) => node.append(caption(j)), choose);
   markGallery();
 }
@@ -122,8 +124,9 @@ function onGalleryKey(event) {
 
 // The sliders
 
+const FEW = 6; // sliders shown at first
 let rows = []; // by dimension
-const orders = {}; // of the dimensions of each capsule, which stay while its pose moves
+let all = false; // whether all sliders are shown
 
 function makeRow(n) {
   const label = `Dimension ${n}`;
@@ -132,7 +135,8 @@ function makeRow(n) {
   const canvas = el("canvas", { "aria-hidden": "true", width: COLUMNS * width, height });
   const output = el("output");
   const effect = el("div", { class: "bar", title: "How much it changes the image" }, el("i"));
-  const line = el("div", { class: "line" }, label, effect, output);
+  const name = el("span", {}, label);
+  const line = el("div", { class: "line" }, name, effect, output);
   input.addEventListener("input", () => move(n, Number(input.value)));
   input.addEventListener("keydown", (event) => {
     if (!(event.key in KEYS) || event.ctrlKey || event.metaKey) return;
@@ -140,7 +144,7 @@ function makeRow(n) {
     move(n, Math.max(-EDGE, Math.min(EDGE, pose()[n] + KEYS[event.key])));
   });
   const node = el("div", { class: "slider" }, line, el("div", { class: "film" }, canvas, input));
-  return { node, input, canvas, output, effect };
+  return { node, name, input, canvas, output, effect };
 }
 
 function move(n, value) {
@@ -169,11 +173,22 @@ const showStrips = latest(async () => {
     show(row.canvas, sheet, [height, COLUMNS * width], n);
     row.effect.style.setProperty("--on", effect[n] / Math.max(...effect, 1e-9));
   });
-  if ($("sliders").dataset.capsule === String(capsule)) return;
+});
+
+/** Puts the strongest dimensions first, with the names of what they change. */
+const showNames = latest(async () => {
+  const { capsule } = state;
+  const { order, names } = await get(`sliders?capsule=${capsule}`, "sliders");
+  if (capsule !== state.capsule) return;
   const focused = document.activeElement;
-  orders[capsule] ??= effect.map((_, n) => n).sort((a, b) => effect[b] - effect[a]);
-  $("sliders").replaceChildren(...orders[capsule].map((n) => rows[n].node));
+  order.forEach((n, k) => {
+    rows[n].name.textContent = rows[n].input.ariaLabel = names[k] ?? `Dimension ${n}`;
+    rows[n].node.hidden = k >= FEW && !all;
+  });
+  $("sliders").replaceChildren(...order.map((n) => rows[n].node));
   $("sliders").dataset.capsule = capsule;
+  $("all-sliders").hidden = order.length <= FEW;
+  $("all-sliders").textContent = all ? `Show the ${FEW} strongest` : `Show all ${order.length} dimensions`;
   focused.focus({ preventScroll: true });
 });
 const showStripsSoon = debounce(showStrips, 180);
@@ -184,15 +199,27 @@ function onPoses() {
   describe();
   decode();
   showStrips();
+  showNames();
   showMatches();
 }
 
 export default {
   name: "play",
   title: "Play",
+  lead: "Each tile is a capsule: one kind of thing that the network found by itself. Pick one and move its pose.",
   markup,
   history: poseHistory,
-  clicks: { randomise, reset, save, undo: poseHistory.undo, redo: poseHistory.redo },
+  clicks: {
+    randomise, reset, save, undo: poseHistory.undo, redo: poseHistory.redo,
+    "all-sliders": () => {
+      all = !all;
+      showNames();
+    },
+    "more-matches": () => {
+      matches = 96;
+      showMatches();
+    },
+  },
   keys: { r: randomise, 0: reset, s: save, "[": () => step(-1), "]": () => step(1) },
   setUp() {
     rows = zeros().map((_, n) => makeRow(n));

@@ -91,11 +91,13 @@ function showImage(image) {
 }
 
 function showVerdict() {
-  const { on, winner, label } = found;
+  const { on, winner, label, unlike } = found;
   const { gated } = state.run;
   const count = on.filter((p) => p > 0.5).length;
   $("verdict").textContent = gated ? `Capsule ${winner} is on` : `${count} of ${on.length} capsules are on`;
-  const parts = [`${gated ? "" : `capsule ${winner} most, `}${percent(on[winner])}`, mostly(winner)];
+  if (unlike) $("verdict").textContent = "Unlike anything it was trained on";
+  $("verdict").classList.toggle("unlike", unlike);
+  const parts = [unlike && `nearest: capsule ${winner}`, `${gated ? "" : `capsule ${winner} most, `}${percent(on[winner])}`, mostly(winner)];
   if (label != null) parts.push(`this image is labelled ${label}`);
   $("verdict-note").textContent = parts.filter(Boolean).join(" · ");
   $("hold").disabled = $("to-routing").disabled = false;
@@ -106,6 +108,7 @@ function showNothing(title, note) {
   found = null;
   for (const id of ["seen", "rebuilt"]) $(id).width = 0;
   $("verdict").textContent = title;
+  $("verdict").classList.remove("unlike");
   $("verdict-note").textContent = note;
   $("hold").disabled = $("to-routing").disabled = true;
   drawBars($("lights"), null, -1, follow);
@@ -146,6 +149,7 @@ async function readFile(file) {
 export default {
   name: "recognise",
   title: "Recognise",
+  lead: "Show the network an image: the capsule that explains it best switches on, and its pose says how the thing looks.",
   markup,
   history: strokes,
   clicks: {

@@ -10,8 +10,9 @@ const markup = `
   <div class="panel stack">
     <div class="head"><h2 id="routing-title">Routing</h2><span class="note" id="routing-note"></span></div>
     <div class="iterations" id="iterations"></div>
-    <p class="note">Each dot is a lower capsule, drawn at the centre of the part of the image that it sees. Large
-      yellow dots have a routing weight above the average, small blue ones below it.</p>
+    <p id="routing-moves"></p>
+    <p class="note">Each dot is a lower capsule, drawn at the centre of the part of the image that it sees. The scale is
+      the same for all images: blue and small is half the uniform weight or less, yellow and large twice or more.</p>
     <h3>Choose a capsule</h3>
     <div class="tiles bars" id="routing-capsules" role="group" aria-label="Capsules"></div>
   </div>`;
@@ -36,6 +37,10 @@ function draw() {
   $("routing-title").textContent = answer ? `Routing to capsule ${capsule}` : "Routing";
   $("routing-note").textContent = !answer ? "Show the network an image in Recognise first."
     : answer.iterations.length > 1 ? "" : "This run has one iteration: all weights are equal.";
+  const last = answer?.iterations.at(-1).weights[capsule] ?? [];
+  const moved = last.reduce((sum, weight) => sum + Math.abs(weight - 1), 0) / Math.max(1, last.length);
+  $("routing-moves").textContent = !answer ? ""
+    : `Routing moves a weight by ${percent(moved)} of the uniform weight on average. On single objects that was measured to change neither groups nor samples.`;
   drawBars($("routing-capsules"), answer?.iterations.at(-1).on, capsule, choose);
   $("iterations").replaceChildren(...(answer?.iterations ?? []).map(drawIteration));
 }
@@ -51,10 +56,8 @@ function drawIteration({ number, weights, on }) {
   context.globalAlpha = 0.45;
   context.drawImage(image, 0, 0, width, height);
   context.globalAlpha = 0.9;
-  const all = answer.iterations.flatMap((one) => one.weights[capsule]); // one scale for all iterations
-  const [least, most] = [Math.min(...all), Math.max(...all)];
   weights[capsule].forEach((weight, i) => {
-    const strength = most - least < 0.005 ? 0.5 : (weight - least) / (most - least);
+    const strength = Math.max(0, Math.min(1, (1 + Math.log2(weight)) / 2));
     const [x, y] = answer.places[i];
     context.beginPath();
     context.arc(x * width, y * height, (SIDE / 60) * (0.4 + strength), 0, 7);
@@ -73,6 +76,7 @@ function choose(j) {
 export default {
   name: "routing",
   title: "Routing",
+  lead: "How much the capsule listens to each part of the image. Parts that agree with one another gain weight.",
   markup,
   open: refresh,
   setUp() {

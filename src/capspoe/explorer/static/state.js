@@ -9,7 +9,7 @@ export const state = {
   on: [], // the capsules that are on
   poses: {}, // capsule -> pose in standard deviations; capsules that are off keep theirs
   image: null, // the image that was recognised, as the server takes it: {index} or {data, fit}
-  blend: { first: { index: 0 }, last: { index: 1 }, t: 0.5 },
+  blend: { first: null, last: null, t: 0.5 }, // null: within the capsule that is on, see blend.js
 };
 
 export const zeros = () => Array(state.run.dimensions).fill(0);
@@ -70,9 +70,9 @@ function readImage(text) {
 }
 
 function address() {
-  const fields = new URLSearchParams({ view: state.view, capsule: state.capsule, on: textOfPoses(posesOn()) });
+  const fields = new URLSearchParams({ run: state.run.name, view: state.view, capsule: state.capsule, on: textOfPoses(posesOn()) });
   if (state.image) fields.set("image", textOfImage(state.image));
-  if (state.view === "blend") {
+  if (state.view === "blend" && state.blend.first) {
     fields.set("from", textOfImage(state.blend.first));
     fields.set("to", textOfImage(state.blend.last));
     fields.set("t", state.blend.t);
@@ -100,5 +100,6 @@ export function readAddress(views) {
     t: t >= 0 && t <= 1 ? t : state.blend.t,
   };
   const image = readImage(fields.get("image"));
-  return { image: image?.poses ? null : image, fits: !fields.has("on") || poses !== null };
+  const own = (fields.get("run") ?? state.run.name) === state.run.name;
+  return { image: image?.poses ? null : image, fits: own && (!fields.has("on") || poses !== null) };
 }

@@ -11,6 +11,7 @@ const TITLES = {
   weight_norm: "Norm of the weights",
   temperature: "Gate temperature",
 };
+const LEAD = "How the network learned: first the code of the images, then the capsules on it. Every curve should level off.";
 const HEADINGS = { training: "Training", stopped: "Training has stopped", finished: "Training is finished" };
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [320, 130, 40, 18];
 
@@ -91,4 +92,4 @@ listen("training", (answer) => {
   render();
 });
 
-export default { name: "training", title: "Training", markup, open: render, setUp: render };
+export default { name: "training", title: "Training", lead: LEAD, markup, open: render, setUp: render };

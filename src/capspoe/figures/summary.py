@@ -1,0 +1,85 @@
+"""What pages say about capsules: their commonest labels, and how large and well reconstructed test images are."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from capspoe.core.network import Network, Up
+from capspoe.data import Dataset, open_for
+from capspoe.errors import CapspoeError
+from capspoe.figures.gallery import label_name
+from capspoe.run.hub import SUMMARY
+
+IMAGES = 2000  # test images that are looked at
+THRESHOLD = 0.2  # pixels above it, on a scale of full contrast, belong to the object
+QUANTILE = 0.995  # an image that comes back worse than this share of the test images is unlike them
+
+
+class Summary(NamedTuple):
+    labels: list[tuple[str, float] | None]  # the commonest label of each capsule's images, and its share
+    error: float | None = None  # QUANTILE of the reconstruction errors
+    object_size: float | None = None  # for drawings, see the function of that name
+
+
+def reconstruction_error(model: Network, x: Tensor, up: Up) -> np.ndarray:
+    """The mean squared error of the pixels of images x (B, C, H, W) through their capsules, (B,)."""
+    return (model.down(up.state, up.c) - x).square().mean((1, 2, 3)).cpu().numpy()
+
+
+def summary(J: int, dataset: Dataset, winner: np.ndarray, error: np.ndarray) -> Summary:
+    """`winner` and `error` (n,) are those of the first images of the data set."""
+    labels: list[tuple[str, float] | None] = [None] * J
+    if dataset.labels is not None:
+        for j in np.unique(winner).tolist():
+            own = dataset.labels[: len(winner)][winner == j]
+            label, times = max(zip(*np.unique(own, return_counts=True), strict=True), key=lambda one: one[1])
+            labels[j] = label_name(dataset, int(label)), float(times / len(own))
+    size = object_size(dataset.batch(np.arange(min(200, len(dataset)))))
+    return Summary(labels, float(np.quantile(error, QUANTILE)), size)
+
+
+def object_size(images: np.ndarray) -> float | None:
+    """The longer side of an object as a fraction of the image, measured on images (n, H, W, C), uint8.
+
+    None for images in colour or without a dark background: those are only resized.
+    """
+    if images.shape[-1] != 1:
+        return None
+    grey = images[..., 0] / 255
+    edge = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1)
+    if np.median(edge) > 0.1 or (grey < 0.1).mean() < 0.25:
+        return None
+    objects = [np.nonzero(image > THRESHOLD) for image in grey]
+    sides = [max(np.ptp(rows), np.ptp(columns)) + 1 for rows, columns in objects if len(rows)]
+    return float(np.median(sides)) / max(grey.shape[1:]) if sides else None
+
+
+@torch.no_grad()
+def summary_of(model: Network, run: Path) -> Summary:
+    """From the run's summary.json or its test images; empty without either."""
+    if stored := read_summary(run, model.top.upper[0]):
+        return stored
+    winners, errors = [], []
+    with suppress(CapspoeError, OSError):
+        dataset = open_for(model.config, model.image)
+        for x in model.chunks(dataset.batch(np.arange(min(IMAGES, len(dataset))))):
+            up = model.up(x)
+            winners.append(up.winner.cpu().numpy())
+            errors.append(reconstruction_error(model, x, up))
+        return summary(model.top.upper[0], dataset, np.concatenate(winners), np.concatenate(errors))
+    return Summary([None] * model.top.upper[0])
+
+
+def read_summary(folder: Path, J: int) -> Summary | None:
+    """What summary.json says, if it fits."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        stored = json.loads((folder / SUMMARY).read_bytes())
+        labels = [None if one is None else (str(one[0]), float(one[1])) for one in stored["labels"]]
+        if len(labels) == J:
+            return Summary(labels, float(stored["error"]), stored["object_size"])
+    return None

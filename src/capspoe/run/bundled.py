@@ -1,0 +1,20 @@
+"""The network that ships with the package, in the layout of `capspoe export`; `benchmarks/bundle.py` makes it."""
+
+from importlib.resources import files
+from pathlib import Path
+
+BUNDLED = "mnist-small"
+
+
+def find_run(run: str | Path) -> Path:
+    """The run folder; "mnist-small" is the bundled network unless there is a folder of that name."""
+    return bundled_folder() if str(run) == BUNDLED and not Path(run).exists() else Path(run)
+
+
+def bundled_folder() -> Path:
+    return Path(str(files("capspoe"))) / "pretrained" / BUNDLED
+
+
+def output_folder(run: Path) -> Path:
+    """Where commands write about a run: into it, or for the bundled network into runs/mnist-small."""
+    return Path("runs") / BUNDLED if run == bundled_folder() else run

@@ -1,0 +1,74 @@
+"""`capspoe sort`: groups, contact sheets, links and copies; the images stay as they are."""
+
+import csv
+import re
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capspoe import data
+from capspoe.cli import main
+from capspoe.commands.sort import odd_ones
+from runs import files_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Sixty digits, some in a sub-folder, and one image that is all white."""
+    folder = tmp_path_factory.mktemp("my photos & more")
+    (folder / "sub").mkdir()
+    for k, pixels in enumerate(data.load("digits", "test").pixels[:60]):
+        Image.fromarray(pixels[..., 0]).save(folder / ("sub" if k % 2 else "") / f"digit <{k}>.png")
+    Image.new("L", (28, 28), 255).save(folder / "white.png")
+    return folder
+
+
+def sorted_to(out, folder, run, *options):
+    main(["sort", str(folder), "--out", str(out), "--run", str(run), *options])
+    with (out / "groups.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_groups_pages_and_links(folder, run, model, tmp_path):
+    before = files_of(folder)
+    rows = sorted_to(tmp_path / "out", folder, run, "--link")
+    assert {row["file"] for row in rows} == set(before)
+    assert list(rows[0])[:5] == ["file", "group", "probability", "typicality", "pose_0"]
+    found = {row["file"]: row for row in rows}
+    assert found["white.png"]["group"] == "odd"
+    assert float(found["white.png"]["typicality"]) == 0
+    on = model.encode(np.asarray(Image.open(folder / "digit <0>.png"))).on[0]
+    assert found["digit <0>.png"]["group"] == f"group-{on.argmax():02d}"
+    assert float(found["digit <0>.png"]["probability"]) == pytest.approx(on.max(), abs=1e-3)
+    page = (tmp_path / "out" / "index.html").read_text()
+    shown = re.findall(r'<img loading="lazy" src="([^"]*)"', page)
+    assert len(shown) == 61
+    assert all((tmp_path / "out" / unquote(address)).exists() for address in shown)
+    assert "digit <" not in page  # escaped
+    linked = {path.resolve() for path in (tmp_path / "out").glob("*/*.png")}
+    assert linked == {(folder / name).resolve() for name in before}
+    assert files_of(folder) == before
+
+
+def test_copies_and_what_is_refused(folder, run, tmp_path, capsys):
+    sorted_to(tmp_path / "out", folder, run, "--copy")
+    assert len([p for p in (tmp_path / "out").glob("*/*.png") if not p.is_symlink()]) == 61
+    for words, message in (
+        ([str(folder), "--out", str(tmp_path / "out"), "--run", str(run), "--copy"], "exists already"),
+        ([str(folder), "--out", str(folder / "sorted")], "must be outside"),
+        ([str(folder), "--out", str(tmp_path / "x"), "--link", "--copy"], "not both"),
+        ([str(tmp_path / "nothing"), "--out", str(tmp_path / "x")], "is not a folder"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["sort", *words])
+        assert re.fullmatch(f"capspoe: .*{message}.*\n", capsys.readouterr().err)
+
+
+def test_far_outliers_are_odd():
+    rng = np.random.default_rng(0)
+    error = np.exp(rng.normal(-4, 0.4, 1000))
+    assert odd_ones(error).sum() <= 1
+    assert odd_ones(np.append(error, 1.0))[-1]
+    assert not odd_ones(np.zeros(5)).any()

@@ -26,6 +26,7 @@ from capspoe.errors import DataError, InputError, RunError
 from capspoe.explorer import live_metrics
 from capspoe.explorer.server import application
 from capspoe.figures.curves import read_metrics
+from capspoe.figures.summary import read_summary
 from capspoe.report import facts
 from capspoe.run import checkpoint, hub
 from capspoe.run.log import Window, readable_lines
@@ -130,13 +131,14 @@ def metrics(content: bytes) -> None:
 
 
 def described(content: bytes) -> None:
-    """environment.json and evaluation.json, as pages, cards and a resume read them."""
-    for name in ("environment.json", "evaluation.json"):
+    """environment.json, evaluation.json and summary.json, as pages, cards and a resume read them."""
+    for name in ("environment.json", "evaluation.json", "summary.json"):
         folder = written(f"described/{name}", content).parent
     live_metrics.number_of_images(folder)
     with suppress(RunError):
         recovery.check_same_images(folder, "0" * 64)
-    hub.scores(folder).encode(errors="replace")
+    hub.score_table(folder).encode(errors="replace")
+    read_summary(folder, 2)
     with suppress(RunError):
         facts.read_json(folder / "evaluation.json")
 

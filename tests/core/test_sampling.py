@@ -10,7 +10,7 @@ from capspoe.core.gates import mask_off, place
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.network import Network
 from capspoe.core.noise import Noise
-from capspoe.core.sampling import equilibrium, gibbs_step, r_hat, sample, sample_chunks
+from capspoe.core.sampling import equilibrium, gibbs_step, r_hat, sample
 from capspoe.errors import InputError
 from capspoe.run.model import CapsulePoE
 
@@ -23,7 +23,6 @@ def test_samples_depend_on_the_seed_and_their_number_alone(model):
     np.testing.assert_allclose(few.images, whole.images[:7], atol=1e-6)
     assert np.array_equal(few.capsule, whole.capsule[:7])
     assert not np.allclose(model.sample(7, seed=4).images, few.images)
-    assert [len(part.images) for part in sample_chunks(model, 600)] == [256, 256, 88]
 
 
 def test_capsules_are_chosen_by_their_use_or_by_number(model):

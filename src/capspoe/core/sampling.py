@@ -1,6 +1,5 @@
 """Generation: the paper's way, from the fitted prior, and with further Gibbs steps."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -55,20 +54,6 @@ def sample(
     seed : the same seed gives the same images
     prior_scale : factor on the standard deviation of the fitted prior (sampling temperature); None, the model's own
     """
-    chunks = list(sample_chunks(network, count, capsule, prior, gibbs, seed, prior_scale))
-    return Samples(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
-
-
-def sample_chunks(
-    network: Network,
-    count: int,
-    capsule: int | list[int] | None = None,
-    prior: str | None = None,
-    gibbs: int = 0,
-    seed: int = 0,
-    prior_scale: float | None = None,
-) -> Iterator[Samples]:
-    """`sample` a few images at a time, in constant memory."""
     check_count("count", count)
     cycle = None
     if capsule is not None:
@@ -77,10 +62,12 @@ def sample_chunks(
             raise InputError("capsule is an empty list")
         for number in cycle:
             check_capsule("capsule", number, network.top.upper[0])
+    chunks = []
     for start in range(0, count, CHUNK):
         index = np.arange(start, min(start + CHUNK, count))
         on = None if cycle is None else np.array(cycle)[index % len(cycle)]
-        yield sample_at(network, index, on, prior, gibbs, seed, prior_scale)
+        chunks.append(sample_at(network, index, on, prior, gibbs, seed, prior_scale))
+    return Samples(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
 @torch.no_grad()

@@ -19,10 +19,11 @@ from capspoe.data.downloads import fetch, verify
 from capspoe.data.folders import FolderDataset
 from capspoe.data.loading import load, open_dataset, open_for
 from capspoe.data.preprocess import Prepare
+from capspoe.data.scenes import Scenes, make_scenes
 from capspoe.data.splits import evenly_spaced
 
 __all__ = [
     "CATALOGUE", "ArrayDataset", "Dataset", "Entry", "Failure", "FolderDataset", "Images", "MapStyle", "Prepare",
-    "SequenceDataset", "Subset", "cache_dir", "evenly_spaced", "fetch", "info", "load",
+    "Scenes", "SequenceDataset", "Subset", "cache_dir", "evenly_spaced", "fetch", "info", "load", "make_scenes",
     "open_dataset", "open_for", "verify", "workers_for",
 ]  # fmt: skip

@@ -38,30 +38,27 @@ def make_scenes(images: Images, kind: str, count: int, seed: int = 0, shift: int
     objects = images.pixels[index]
     n, _, H, W, _ = objects.shape
     if kind == "shifted":
-        moves = rng.integers(-shift, shift + 1, (n, k, 2))
-        objects = np.stack([[moved(o, *by) for o, by in zip(*row, strict=True)] for row in zip(objects, moves)])
+        moves = rng.integers(-shift, shift + 1, (n * k, 2))
+        moved_objects = [
+            moved(o, *by) for o, by in zip(objects.reshape(n * k, *objects.shape[2:]), moves, strict=True)
+        ]
+        objects = np.stack(moved_objects).reshape(objects.shape)
     if kind == "side by side":
-        empty = np.zeros_like(objects[:, 0, :, : W // 2])
-        objects = np.stack(
-            [np.concatenate([objects[:, 0], empty], 2), np.concatenate([empty, objects[:, 1]], 2)], 1
-        )
+        wide = np.zeros((n, k, H, W + W // 2, objects.shape[-1]), np.uint8)
+        wide[:, 0, :, :W], wide[:, 1, :, -W:] = objects[:, 0], objects[:, 1]
+        objects = wide
     scene = objects.max(1)
     if kind == "occluded":
-        front = objects[:, 0]
-        scene = np.where(front.max(-1, keepdims=True) >= OPAQUE, front, objects[:, 1])
+        scene = np.where(objects[:, 0].max(-1, keepdims=True) >= OPAQUE, objects[:, 0], objects[:, 1])
     for row in scene if k == 1 else ():
-        corner = rng.integers((0, 0), (H - H // 3 + 1, W - W // 3 + 1))
-        patch = tuple(slice(c, c + side // 3) for c, side in zip(corner, (H, W), strict=True))
         if kind == "hole":
-            row[patch] = 0
+            row[a_ninth(rng, H, W)] = 0
         elif kind == "missing side":
-            view = np.rot90(row, rng.integers(4))
-            view[: 2 * len(view) // 5] = 0
+            np.rot90(row, int(rng.integers(4)))[: 2 * H // 5] = 0
         else:
             for other in images.pixels[rng.integers(0, len(images.pixels), 2)]:
-                corner = rng.integers((0, 0), (H - H // 3 + 1, W - W // 3 + 1))
-                patch = tuple(slice(c, c + side // 3) for c, side in zip(corner, (H, W), strict=True))
-                row[patch] = np.maximum(row[patch], other[patch])
+                where = a_ninth(rng, H, W)
+                row[where] = np.maximum(row[where], other[where])
     return Scenes(scene, objects, None if images.labels is None else images.labels[index])
 
 
@@ -77,6 +74,12 @@ def different(
             while (same := (labels[index[:, column, None]] == labels[index[:, :column]]).any(1)).any():
                 index[same, column] = rng.integers(0, count, same.sum())
     return index
+
+
+def a_ninth(rng: np.random.Generator, H: int, W: int) -> tuple[slice, slice]:
+    """A patch of a third of each side, anywhere."""
+    top, left = rng.integers(0, H - H // 3 + 1), rng.integers(0, W - W // 3 + 1)
+    return slice(top, top + H // 3), slice(left, left + W // 3)
 
 
 def moved(image: np.ndarray, down: int, right: int) -> np.ndarray:

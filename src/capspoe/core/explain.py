@@ -45,6 +45,9 @@ OPAQUE = 0.1  # brightness from which a pixel of an opaque object hides what is 
 LOGIT_SCALE = 2.0  # softer than that of samples, so that the poses have gradients
 COMPOSED = 800  # sets of proposals that are composed for an image
 REPEATED = 1e6  # cost of a set that should come last
+TEMPERATURE = (
+    5.5  # of the probabilities: on 250 pairs of MNIST the mean probability is the share of right sets
+)
 MOST = 3  # objects that are tried when their number is not given
 
 
@@ -309,7 +312,7 @@ class Explanation(NamedTuple):
 
 def best_of(sets: Sets, compose: Compose, k: int) -> Explanation:
     """The best set of every image, with room for k objects."""
-    weight = torch.softmax(sets.objective, 1)
+    weight = torch.softmax(sets.objective / TEMPERATURE, 1)
     capsule, pose, objects, objective = (t[:, 0] for t in sets)
     contains = (sets.capsule[:, :, :, None] == capsule[:, None, None]).any(2)
     probability = (weight[:, :, None] * contains).sum(1)

@@ -1,8 +1,9 @@
-"""Several objects at once, and damage: python benchmarks/scenes.py RUN [--count 200] [--seed 0] [--only ROW ...]
+"""Several objects at once, and damage: python benchmarks/scenes.py RUN [--count 1000] [--seed 0] [--only ROW ...]
 
-Every row explains the same scenes of test images (`capspoe.data.make_scenes`, by seed). A capsule is named by the
+Every row explains the same scenes of test images (`scene_data.make_scenes`, by seed). A capsule is named by the
 commonest label of the training images for which it is on; labels are used for nothing else, except by the supervised
-network. The results are added to benchmarks/records/scenes-DATA-SEED.json row by row; --page writes docs/scenes.md.
+network. The results are added to benchmarks/records/scenes-DATA-SEED.json row by row. --figure x.png draws ten pairs
+instead.
 """
 
 import argparse
@@ -10,12 +11,14 @@ import itertools
 import json
 import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from scene_data import Scenes, make_scenes
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
@@ -23,7 +26,9 @@ from torch.nn import functional as F
 
 from capspoe.core import explain as E
 from capspoe.core.prior import CapsulePrior
-from capspoe.data import Images, Scenes, load, make_scenes
+from capspoe.data import load
+from capspoe.figures.explanation import tinted
+from capspoe.figures.sheet import Row, draw_rows, write
 from capspoe.run.model import CapsulePoE
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.spectral import spectral_groups
@@ -100,7 +105,6 @@ class Bench:
             code = torch.sigmoid(E.LOGIT_SCALE * torch.logit(code, eps=1e-3))
             return model.autoencoder.decode(code.view(-1, *model.autoencoder.capsules))
 
-        decode = partial(decode)
         names = commonest(group, self.train.labels[:GROUPED], J)
         return (E.linear_decoder(decode, (J, N)), decode), (J, N), names
 
@@ -125,27 +129,29 @@ class Bench:
         owner = E.responsibilities(bank[index], E.maximum).numpy()
         return Answer(self.train.labels[index.numpy()], bank[index].permute(0, 1, 3, 4, 2).numpy(), owner)
 
-    def supervised(self, scenes: Scenes, steps: int = 1200) -> Answer:
+    @cache  # noqa: B019
+    def network(self, steps: int = 1200) -> nn.Module:
         """A small convolutional network trained with labels on superposed training images."""
         torch.manual_seed(self.seed)
-        classes = int(self.train.labels.max()) + 1
+        (height, width, colours), classes = self.train.pixels.shape[1:], int(self.train.labels.max()) + 1
         net = nn.Sequential(
-            nn.Conv2d(scenes.images.shape[-1], 32, 5, 2, 2), nn.ReLU(), nn.Conv2d(32, 64, 5, 2, 2), nn.ReLU(),
-            nn.Flatten(), nn.LazyLinear(256), nn.ReLU(), nn.Linear(256, classes),
+            nn.Conv2d(colours, 32, 5, 2, 2), nn.ReLU(), nn.Conv2d(32, 64, 5, 2, 2), nn.ReLU(), nn.Flatten(),
+            nn.Linear(64 * -(-height // 4) * -(-width // 4), 256), nn.ReLU(), nn.Linear(256, classes),
         )  # fmt: skip
-        net(self.model.tensor(scenes.images[:1]))
         optimizer = torch.optim.Adam(net.parameters(), 1e-3)
-        data = make_scenes(self.train, "superposed", 64 * steps // 2, self.seed + 1)
-        for step in range(steps):
-            rows = np.arange(64 * step, 64 * step + 64) % len(data.images)
+        data = make_scenes(self.train, "superposed", 64 * steps, self.seed + 1)
+        for rows in np.split(np.arange(64 * steps), steps):
             x = torch.from_numpy(data.images[rows]).float().permute(0, 3, 1, 2) / 255
             target = F.one_hot(torch.from_numpy(data.labels[rows]), classes).amax(1).float()
             loss = F.binary_cross_entropy_with_logits(net(x), target)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        with torch.no_grad():
-            logits = net(self.model.tensor(scenes.images))
+        return net
+
+    @torch.no_grad()
+    def supervised(self, scenes: Scenes) -> Answer:
+        logits = self.network()(self.model.tensor(scenes.images))
         return Answer(logits.topk(scenes.objects.shape[1], 1).indices.numpy())
 
 
@@ -197,22 +203,58 @@ def rows(bench: Bench) -> dict[str, tuple[str, Callable[[Scenes], Answer]]]:
     }
 
 
+def draw_pairs(bench: Bench, count: int = 10) -> Figure:
+    """The first ten pairs of the seed: what is seen, what was written, and what is found."""
+    scenes = make_scenes(bench.test, "superposed", count, bench.seed)
+    answer = bench.search(scenes)
+    truth = scenes.objects / 255
+    swap = np.square(answer.objects - truth).mean((1, 2, 3, 4)) > np.square(
+        answer.objects - truth[:, ::-1]
+    ).mean((1, 2, 3, 4))
+    truth = np.where(swap[:, None, None, None, None], truth[:, ::-1], truth)
+    one, two = np.eye(2)[:, :, None, None] * np.ones((2, 1, *scenes.images.shape[1:3]))
+
+    def colours(images: np.ndarray, owner: np.ndarray) -> np.ndarray:
+        return np.stack([tinted(*pair) for pair in zip(images, owner, strict=True)])
+
+    written = colours(truth[:, 0], [one] * count), colours(truth[:, 1], [two] * count)
+    found = [colours(answer.objects[:, m], [owner] * count) for m, owner in enumerate((one, two))]
+    seen = np.repeat(scenes.images / 255, 3, -1)
+    right = (np.sort(answer.labels, 1) == np.sort(scenes.labels, 1)).all(1)
+    marks = [
+        " and ".join(map(str, labels)) + ("" if ok else " (wrong)")
+        for labels, ok in zip(answer.labels, right, strict=True)
+    ]
+    rows = [
+        Row("seen", [seen], "two test digits"),
+        Row("found", [colours(scenes.images / 255, answer.owner)], "pixels by object", marks),
+        Row("one", [found[0]], "decoded alone"),
+        Row("the other", [found[1]], "decoded alone"),
+        Row("written", [np.maximum(*written)], "the truth"),
+    ]
+    words = "Capsules trained without labels on single digits; none saw two at once. The first ten pairs of the seed."
+    return draw_rows("Two digits at once, pulled apart", words, rows, 84)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+")
+    parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     bench = Bench(options.run, options.seed)
+    if options.figure:
+        write(draw_pairs(bench), options.figure)
+        return
     path = RECORDS / f"scenes-{bench.model.config.data}-{options.seed}.json"
     record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    images: Images = bench.test
     for name, (kind, answer) in rows(bench).items():
         if options.only and name not in options.only:
             continue
-        scenes = make_scenes(images, kind, options.count, options.seed)
+        scenes = make_scenes(bench.test, kind, options.count, options.seed)
         answer(Scenes(*(part[:2] for part in scenes)))  # kernels, decoders and baselines are made once
         start = time.process_time()
         scores = score(scenes, answer(scenes))

@@ -331,7 +331,7 @@ def best_of(sets: Sets, compose: Compose, k: int) -> Explanation:
     arrays = [np.pad(t, [(0, 0), (0, more)] + [(0, 0)] * (t.ndim - 2)) for t in arrays]
     arrays[0] = arrays[0] - 1
     image = compose(objects).permute(0, 2, 3, 1)
-    return Explanation(*arrays, *(t.cpu().numpy() for t in (image, objective)))  # type: ignore[call-arg]
+    return Explanation(*arrays, *(t.cpu().numpy() for t in (image, objective)))
 
 
 def explain(

@@ -19,11 +19,10 @@ from capspoe.data.downloads import fetch, verify
 from capspoe.data.folders import FolderDataset
 from capspoe.data.loading import load, open_dataset, open_for
 from capspoe.data.preprocess import Prepare
-from capspoe.data.scenes import Scenes, make_scenes
 from capspoe.data.splits import evenly_spaced
 
 __all__ = [
     "CATALOGUE", "ArrayDataset", "Dataset", "Entry", "Failure", "FolderDataset", "Images", "MapStyle", "Prepare",
-    "Scenes", "SequenceDataset", "Subset", "cache_dir", "evenly_spaced", "fetch", "info", "load", "make_scenes",
+    "SequenceDataset", "Subset", "cache_dir", "evenly_spaced", "fetch", "info", "load",
     "open_dataset", "open_for", "verify", "workers_for",
 ]  # fmt: skip

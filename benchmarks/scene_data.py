@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from capspoe.data.datasets import Images
+from capspoe.data import Images
 from capspoe.errors import InputError
 
 Kind = Literal[

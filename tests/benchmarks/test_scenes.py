@@ -1,10 +1,18 @@
 """Scenes keep their truth."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from capspoe.data import Images, make_scenes
+from capspoe.data import Images
 from capspoe.errors import InputError
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from scene_data import Scenes, make_scenes
+from scenes import Answer, score
 
 rng = np.random.default_rng(0)
 IMAGES = Images(rng.integers(1, 256, (60, 9, 9, 1), np.uint8), np.arange(60) % 5)
@@ -50,3 +58,17 @@ def test_wrong_requests():
         make_scenes(IMAGES, "upside down", 1)
     with pytest.raises(InputError, match="different labels"):
         make_scenes(Images(IMAGES.pixels, np.zeros(60, int)), "superposed", 1)
+
+
+def test_scores_of_the_truth_in_any_order_and_of_a_wrong_answer():
+    pixels = np.zeros((10, 8, 8, 1), np.uint8)
+    for k in range(10):
+        pixels[k, k % 8, :5] = pixels[k, 2:6, k % 5] = 255
+    scenes = make_scenes(Images(pixels, np.arange(10)), "superposed", 12)
+    truth = scenes.objects[:, ::-1] / 255
+    perfect = score(scenes, Answer(scenes.labels[:, ::-1], truth, truth[..., 0]))
+    assert perfect == {"right": 1, "error": 0, "iou": 1, "ari": 1}
+    blank = score(scenes, Answer(scenes.labels * 0 - 1, truth * 0, truth[..., 0] * 0))
+    assert blank["right"] == blank["iou"] == 0
+    assert blank["error"] == pytest.approx(np.square(truth).mean())
+    assert isinstance(scenes, Scenes)

@@ -28,7 +28,8 @@ def make_scenes(images: Images, kind: str, count: int, seed: int = 0, shift: int
     ----------
     kind : "superposed" (two objects, the maximum of both), "shifted" (each moved by up to `shift` pixels too),
         "side by side" (on a canvas half as wide again), "three" (at once), "occluded" (the first in front), or one
-        object with a "hole" (a third of each side), a "missing side" (two fifths of it) or "fragments" of two others
+        object with a "hole" near the middle (a third of each side), a "missing side" (two fifths of it) or
+        "fragments" of two others
     """
     if kind not in get_args(Kind):
         raise InputError(f"there is no kind of scene {kind!r}; choose one of {', '.join(get_args(Kind))}")
@@ -52,7 +53,7 @@ def make_scenes(images: Images, kind: str, count: int, seed: int = 0, shift: int
         scene = np.where(objects[:, 0].max(-1, keepdims=True) >= OPAQUE, objects[:, 0], objects[:, 1])
     for row in scene if k == 1 else ():
         if kind == "hole":
-            row[a_ninth(rng, H, W)] = 0
+            row[a_ninth(rng, H, W, middle=True)] = 0
         elif kind == "missing side":
             np.rot90(row, int(rng.integers(4)))[: 2 * H // 5] = 0
         else:
@@ -76,9 +77,10 @@ def different(
     return index
 
 
-def a_ninth(rng: np.random.Generator, H: int, W: int) -> tuple[slice, slice]:
-    """A patch of a third of each side, anywhere."""
-    top, left = rng.integers(0, H - H // 3 + 1), rng.integers(0, W - W // 3 + 1)
+def a_ninth(rng: np.random.Generator, H: int, W: int, middle: bool = False) -> tuple[slice, slice]:
+    """A patch of a third of each side, anywhere or near the middle, where the objects are."""
+    low, high = (0.25, 0.75) if middle else (0, 1)
+    top, left = (int(rng.uniform(low, high) * (side - side // 3 + 1)) for side in (H, W))
     return slice(top, top + H // 3), slice(left, left + W // 3)
 
 

@@ -181,7 +181,8 @@ def write(folders: list[Path], docs: Path = DOCS, records: Path = RECORDS) -> Pa
     keep(folders, records)
     text = (HERE / "results.md.in").read_text()
     page = docs / "results.md"
-    known = [json.loads(path.read_text()) for path in sorted(records.glob("*.json"))]
+    stored = [json.loads(path.read_text()) for path in sorted(records.glob("*.json"))]
+    known = [record for record in stored if "section" in record]  # the others are not of runs
     page.write_text(fill(text, all_parts(known, docs)))
     return page
 

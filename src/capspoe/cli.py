@@ -13,6 +13,7 @@ COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "sample": ("[RUN]", "generate images from a trained run, as .png or .npz"),
     "sort": ("FOLDER", "sort a folder of images into groups that look alike"),
     "encode": ("RUN", "which capsule is on for each image, and its pose, as .npz, .csv or .parquet"),
+    "explain": ("RUN", "pull apart objects that overlap in an image, as .png or .npz"),
     "reconstruct": ("RUN", "images and their reconstructions, as .png"),
     "traverse": ("RUN", "what each dimension of a capsule's pose changes, as .png"),
     "routing": ("RUN", "how an image is routed, as .svg and .png"),

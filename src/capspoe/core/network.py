@@ -134,7 +134,17 @@ class Network(nn.Module):
         logit_scale: float | None = None,
         on: Tensor | None = None,
     ) -> Float[Tensor, "B C H W"]:
-        """Top-layer states to images.
+        """Top-layer states to images; see `down_to_code`."""
+        return self.autoencoder.decode(self.down_to_code(h, c, logit_scale, on))
+
+    def down_to_code(
+        self,
+        h: Float[Tensor, "B J N"],
+        c: Float[Tensor, "B J I"] | None = None,
+        logit_scale: float | None = None,
+        on: Tensor | None = None,
+    ) -> Float[Tensor, "B i m"]:
+        """Top-layer states to codes.
 
         Parameters
         ----------
@@ -150,7 +160,7 @@ class Network(nn.Module):
             x = torch.sigmoid((self.logit_scale if scale is None else scale) * torch.logit(x, eps=1e-6))
         for layer in reversed(self.stack[:-1]):
             x = layer.visible_mean(x, layer.reverse(x))
-        return self.autoencoder.decode(x)
+        return x
 
     def decode_pose(
         self, capsule: Int[Tensor, " B"], z: Float[Tensor, "B N"], logit_scale: float | None = None

@@ -10,6 +10,7 @@ from torch import Tensor
 from capspoe.config import Device
 from capspoe.core.autoencoder import ConvAutoencoder
 from capspoe.core.checks import check_choice
+from capspoe.core.explain import Explanation, explain
 from capspoe.core.network import Network
 from capspoe.core.sampling import Samples, sample
 from capspoe.errors import CapspoeWarning, DamageWarning, InputError
@@ -115,3 +116,7 @@ class CapsulePoE(Network):
     ) -> Samples:
         """Generate images; see `capspoe.core.sampling.sample`."""
         return sample(self, count, capsule, prior, gibbs, seed, prior_scale)
+
+    def explain(self, images: Any, k: int | None = 2, compose: str = "maximum") -> Explanation:
+        """The k objects in each image, which may overlap; see `capspoe.core.explain.explain`."""
+        return explain(self, images, k, compose)

@@ -1,0 +1,82 @@
+"""`capspoe explain`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from capspoe.commands.arguments import RunFolder, check_suffix, parse
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from capspoe.run.model import CapsulePoE
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Pull apart objects that overlap in an image: which capsules, each object alone, and whose each pixel is."""
+
+    run: RunFolder
+    image: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
+    """An image file, a folder, an .npy or .npz."""
+    objects: int | None = None
+    """Number of objects in an image (default: found for each image, up to 3)."""
+    compose: Literal["maximum", "sum", "occlusion"] = "maximum"
+    """How objects overlap: strokes, light, or opaque with the first in front."""
+    count: int = 10
+    """Number of images, if there are many."""
+    out: Path | None = None
+    """x.png, or x.npz with all arrays (default: RUN/figures/explain.png)."""
+
+
+def explain(argv: list[str]) -> None:
+    a = parse(Explain, "explain", argv)
+    out = a.out or a.run / "figures" / "explain.png"
+    check_suffix(out, ".png", ".npz")
+    from capspoe.core.checks import check_count
+    from capspoe.figures.explanation import draw_explanation
+    from capspoe.figures.sheet import write
+    from capspoe.run.atomic import npz_writer
+    from capspoe.run.model import CapsulePoE
+
+    check_count("count", a.count)
+    model = CapsulePoE.load(a.run)
+    images = model.array(model.tensor(open_images(model, a.image, a.count)))
+    found = model.explain(images, a.objects, a.compose)
+    for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
+        parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]
+        print(f"image {row}: {', '.join(parts)}")
+    if out.suffix == ".npz":
+        with npz_writer(out) as file:
+            for name, values in found._asdict().items():
+                file.add(name, values)
+    else:
+        write(draw_explanation(images, found), out)
+    print(out)
+
+
+def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
+    """At most `count` images by name or path; a grey file with a light background is inverted for a dark data set."""
+    import numpy as np
+
+    from capspoe.data import FolderDataset, Prepare, open_for
+
+    path, (height, width, colours) = Path(name).expanduser(), model.image
+    if not path.is_file() or path.suffix.lower() in (".npy", ".npz"):
+        dataset = open_for(model.config, model.image, name, "all")
+        return dataset.batch(np.arange(min(count, len(dataset))))
+    prepare = Prepare.of((height, width), None, {1: "grey", 3: "rgb"}.get(colours))
+    pixels = FolderDataset(path.absolute().parent, [path.name], prepare).batch(np.arange(1))
+    if colours == 1 and light_edge(pixels / 255) and not light_edge(model.sample(8).images):
+        return 255 - pixels
+    return pixels
+
+
+def light_edge(images: "np.ndarray") -> bool:
+    """Whether the border of images (n, H, W, C) in [0, 1] is mostly light."""
+    import numpy as np
+
+    edges = (images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1])
+    return float(np.median(np.concatenate([edge.ravel() for edge in edges]))) > 0.5

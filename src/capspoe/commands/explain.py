@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from capspoe.commands.arguments import RunFolder, check_suffix, parse
+from capspoe.run.bundled import output_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,7 @@ class Explain:
 
 def explain(argv: list[str]) -> None:
     a = parse(Explain, "explain", argv)
-    out = a.out or a.run / "figures" / "explain.png"
+    out = a.out or output_folder(a.run) / "figures" / "explain.png"
     check_suffix(out, ".png", ".npz")
     from capspoe.core.checks import check_count
     from capspoe.figures.explanation import draw_explanation

@@ -31,12 +31,10 @@ def check_tensor(
         raise InputError(f"{name} must have shape ({wanted}), not {tuple(value.shape)}")
     if value.numel() == 0:
         raise InputError(f"{name} is empty: shape {tuple(value.shape)}")
-    if (
-        finite
-        and not is_tracing()
-        and not bool(torch.isfinite(torch.stack(torch.aminmax(value.detach()))).all())
-    ):
-        raise InputError(f"{name} contains NaN or infinite values")
+    if finite and not is_tracing():
+        ends = torch.stack(torch.aminmax(value.detach()))
+        if not bool(torch.isfinite(ends).all()):
+            raise InputError(f"{name} contains NaN or infinite values")
 
 
 def dtype_name(tensor: Tensor) -> str:

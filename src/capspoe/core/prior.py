@@ -57,31 +57,25 @@ class CapsulePrior(nn.Module):
         largest = np.abs(vectors).argmax(0)
         vectors = vectors * np.sign(vectors[largest, np.arange(N)])  # fix the sign of each axis
         scale = np.sqrt(np.clip(values[order], 0, None))
-        self._store("centre", capsule, z.mean(0))
-        self._store("axes", capsule, vectors[:, order] * scale)
         K = int(np.clip(n // (IMAGES_PER_PARAMETER * N), 1, components or self.weight.shape[1]))
         ridge = 1e-3 * max(values.mean(), 1e-6)
         mixture = GaussianMixture(K, reg_covar=ridge, random_state=seed % 2**32, max_iter=100, tol=1e-2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the best iterate is good enough
+        # The best iterate is good enough.
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             mixture.fit(z if n > 1 else np.repeat(z, 2, 0))
-        spare = self.weight.shape[1] - K
-        self._store("weight", capsule, np.pad(mixture.weights_, (0, spare)))
-        self._store("mean", capsule, np.pad(mixture.means_, ((0, spare), (0, 0))))
-        factors = np.linalg.cholesky(mixture.covariances_)
-        self._store("factor", capsule, np.pad(factors, ((0, spare), (0, 0), (0, 0))))
-
-    def _store(self, name: str, capsule: int, value: np.ndarray) -> None:
-        buffer = getattr(self, name)
-        buffer[capsule] = torch.as_tensor(value, dtype=buffer.dtype)
+        self.weight[capsule], self.mean[capsule], self.factor[capsule] = 0, 0, 0  # of components beyond K
+        self.weight[capsule, :K] = torch.as_tensor(mixture.weights_)
+        self.mean[capsule, :K] = torch.as_tensor(mixture.means_)
+        self.factor[capsule, :K] = torch.as_tensor(np.linalg.cholesky(mixture.covariances_))
+        self.centre[capsule] = torch.as_tensor(z.mean(0))
+        self.axes[capsule] = torch.as_tensor(vectors[:, order] * scale)
 
     def sample(self, capsule: Int[Tensor, " B"], noise: Noise, scale: float = 1.0) -> Float[Tensor, "B N"]:
         """z of the given capsules, from their mixtures; `scale` multiplies the deviation from a component's mean."""
         component = noise.choose(101, self.weight[capsule])
-        e_BN = noise.normal(102, self.mean.shape[-1])
-        return self.mean[capsule, component] + torch.einsum(
-            "bnk,bk->bn", self.factor[capsule, component], scale * e_BN
-        )
+        e_BN = scale * noise.normal(102, self.mean.shape[-1])
+        deviation_BN = torch.einsum("bnk,bk->bn", self.factor[capsule, component], e_BN)
+        return self.mean[capsule, component] + deviation_BN
 
     def from_white(self, capsule: Int[Tensor, " B"], white: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
         """z from a whitened pose, which has zero mean and unit variance over the capsule's images."""

@@ -49,9 +49,8 @@ def squash_length(z: Float[Tensor, "*rest N"]) -> Float[Tensor, "*rest"]:
 def unit(v: Float[Tensor, "*rest N"]) -> Float[Tensor, "*rest N"]:
     """v / |v|; where v is 0, both it and its gradient are 0."""
     scale = v.detach().abs().amax(-1, keepdim=True)
-    v = v / torch.where(
-        scale > 0, scale.clamp_min(torch.finfo(v.dtype).tiny), torch.inf
-    )  # its largest is 1, or all 0
+    tiny = torch.finfo(v.dtype).tiny
+    v = v / torch.where(scale > 0, scale.clamp_min(tiny), torch.inf)  # its largest is 1, or all 0
     return v / torch.linalg.vector_norm(v, dim=-1, keepdim=True).clamp_min(0.5)
 
 

@@ -13,9 +13,8 @@ from capspoe.figures.routing import Routed
 from capspoe.figures.sheet import DPI, PAPER, QUIET, TEXT
 from capspoe.run.pictures import to_rgb_or_grey
 
-_MAP = LinearSegmentedColormap.from_list(
-    "weight", ("#2c6eba", "#ebebeb", "#d94c0d")
-)  # below, at, above the mean
+_COLOURS = ("#2c6eba", "#ebebeb", "#d94c0d")  # below, at and above the mean
+_MAP = LinearSegmentedColormap.from_list("weight", _COLOURS)
 
 
 def footprint(places: int, kernel: int, pixels: int) -> np.ndarray:

@@ -26,9 +26,7 @@ class Routed(NamedTuple):
 
     image: np.ndarray  # (H, W, C)
     code_on: np.ndarray  # (h, w, groups): |squash| of the code's capsules at their positions (Eq. 7)
-    lower_on: (
-        np.ndarray
-    )  # (I,): |squash| of the top layer's input: of the code, unless there are several layers
+    lower_on: np.ndarray  # (I,): |squash| of the top layer's input, which is the code if there is one layer
     upper_on: np.ndarray  # (J,): P(capsule j is on)
     weight: np.ndarray  # (J, I): the routing weights c_ij of the top layer, relative to their mean
     place_weight: np.ndarray  # (J, h, w): the same for the positions of the code

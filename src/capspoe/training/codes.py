@@ -101,10 +101,8 @@ def fill(
     rows = [np.arange(block * BLOCK, min((block + 1) * BLOCK, count)) for block in mine]
     pixels = dataset.batches(BATCH, np.concatenate(rows), workers_for(dataset)) if mine else iter(())
     batches = encode_pixels(network, pixels)
-    with (
-        disk_errors(folder),
-        (folder / "codes.npy").open("r+b") as file,
-    ):  # a full memory map kills the process
+    # A file, because writing to a memory map of a full disk kills the process.
+    with disk_errors(folder), (folder / "codes.npy").open("r+b") as file:
         for turn in range(-(-len(missing) // world)):
             written = {}
             for block, own in zip(mine[turn : turn + 1], rows[turn : turn + 1], strict=True):

@@ -1,6 +1,6 @@
 """The prior of every capsule and the logit scale, fitted to the codes after training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -72,18 +72,15 @@ def find_logit_scale(network: Network, codes: np.ndarray) -> float:
     some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
     parts = [code_batch(codes, index, network.device) for index in np.array_split(some, -(-len(some) // 32))]
 
-    def mean_image(decode: Callable[[Tensor], Tensor]) -> Tensor:
-        return torch.stack([decode(x).sum(0) for x in parts]).sum(0) / len(some)
+    ups = [network.up_from_code(x) for x in parts]
 
-    return largest_logit_scale(
-        lambda scale: mean_image(lambda x: decode_winner(network, x, scale)),
-        mean_image(network.autoencoder.decode),
-    )
+    def mean_image(images: Iterable[Tensor]) -> Tensor:
+        return torch.stack([part.sum(0) for part in images]).sum(0) / len(some)
 
+    def by_capsules(scale: float) -> Tensor:
+        return mean_image(network.down(u.state, None, scale, u.winner if u.exclusive else None) for u in ups)
 
-def decode_winner(network: Network, code: Float[Tensor, "B I M"], scale: float) -> Float[Tensor, "B C H W"]:
-    up = network.up_from_code(code)
-    return network.down(up.state, None, scale, on=up.winner if up.exclusive else None)
+    return largest_logit_scale(by_capsules, mean_image(map(network.autoencoder.decode, parts)))
 
 
 def largest_logit_scale(mean_image: Callable[[float], Tensor], before: Tensor) -> float:

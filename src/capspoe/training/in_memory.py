@@ -92,7 +92,6 @@ class Incremental:
         with torch.no_grad():
             x = network.layer_input(loops.code_batch(codes, np.arange(len(codes)), network.device), depth)
         temperature = loops.annealed(self.step / max(c.min_steps, 1), c)
-        metrics = loops.update_layer(
-            layer, x, noise, c, self.optimizers[depth], temperature, share=self.share
-        )
+        optimizer = self.optimizers[depth]
+        metrics = loops.update_layer(layer, x, noise, c, optimizer, temperature, share=self.share)
         loops.check_diverged(layer, metrics, self.step + 1, len(codes))

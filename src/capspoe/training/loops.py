@@ -18,7 +18,7 @@ from capspoe.core import contrastive
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.network import Network, centre_crop
 from capspoe.core.noise import Noise
-from capspoe.data import Dataset, workers_for
+from capspoe.data import Dataset, evenly_spaced, workers_for
 from capspoe.errors import DivergedError
 from capspoe.run import distributed
 from capspoe.training.optimizers import capsule_learning_rate, set_gradients, set_learning_rate
@@ -65,9 +65,8 @@ def autoencoder_steps(
     for step, shard, pixels in image_batches(dataset, c.batch_size, c.seed, first, last):
         noise = Noise(c.seed, step, torch.from_numpy(shard.images).to(network.device))
         set_learning_rate(optimizer, c.autoencoder_learning_rate * warmup_cosine(step / last, c.warmup))
-        metrics = update_autoencoder(
-            network, random_crop(pixels, c.crop, noise), noise, optimizer, shard.weight
-        )
+        pixels = random_crop(pixels, c.crop, noise)
+        metrics = update_autoencoder(network, pixels, noise, optimizer, shard.weight)
         yield Step(step + 1, shard.batch, metrics)
 
 
@@ -166,10 +165,8 @@ def layer_steps(
             x = inputs(shard.images)
         temperature = 1.0 if targets else annealed(step / last, config)
         on, share = (targets.at(shard.images), targets.share) if targets else (None, None)
-        decay = 1 - step / last
-        metrics = update_layer(
-            layer, x, noise, config, optimizer, temperature, on, share, shard.weight, decay
-        )
+        rest = (on, share, shard.weight, 1 - step / last)
+        metrics = update_layer(layer, x, noise, config, optimizer, temperature, *rest)
         check_diverged(layer, metrics, step + 1, shard.batch if targets is None else 0)
         yield Step(step + 1, shard.batch, metrics)
 
@@ -192,15 +189,16 @@ def update_layer(
     process's shard in the batch; `decay` multiplies the learning rate and the balance rate.
     """
     set_learning_rate(optimizer, decay * capsule_learning_rate(layer, config))
+    drawn, gate_weight = config.hidden_states == "drawn", config.gate_loss_weight
     gradient, info = contrastive.step(
         layer,
         x,
         noise,
         config.cd_steps,
         temperature,
-        sample_hidden=config.hidden_states == "drawn",
+        sample_hidden=drawn,
         on=on,
-        gate_loss_weight=config.gate_loss_weight,
+        gate_loss_weight=gate_weight,
     )
     mean, square = x.mean(0), x.square().mean()
     distributed.all_reduce_mean(weight, *gradient, *info, mean, square, layer.mean_routing)
@@ -252,10 +250,9 @@ def check_diverged(layer: CapsuleLayer, metrics: dict[str, Any], step: int, imag
 @torch.no_grad()
 def mean_input(network: Network, depth: int, codes: np.ndarray) -> Float[Tensor, "I M"]:
     """The mean input of a layer, over an even choice of the codes."""
-    index = np.linspace(0, len(codes) - 1, min(len(codes), 10_000)).astype(int)
-    total = torch.zeros(
-        network.stack[depth].lower, dtype=torch.float64
-    )  # on the CPU: not every device has float64
+    index = evenly_spaced(len(codes), 10_000)
+    # On the CPU: not every device has float64.
+    total = torch.zeros(network.stack[depth].lower, dtype=torch.float64)
     for start in range(0, len(index), 256):
         chunk = code_batch(codes, index[start : start + 256], network.device)
         total += network.layer_input(chunk, depth).cpu().double().sum(0)

@@ -19,6 +19,8 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from capspoe.data import evenly_spaced
+
 DIFFUSION_STEPS = 30
 PCA_DIMENSIONS = 64  # in which neighbours are searched
 GRAPH_IMAGES = 60_000  # images in the graph; the others take the group of their nearest ones in it
@@ -34,7 +36,7 @@ def spectral_groups(
 ) -> Int[np.ndarray, " n"] | None:
     """The group of each code (n, ...), or None if the codes are too few or too similar to form that many."""
     n = len(codes)
-    some = np.linspace(0, n - 1, min(n, GRAPH_IMAGES)).astype(int)
+    some = evenly_spaced(n, GRAPH_IMAGES)
     node = distinct_codes(codes, some)  # copies share one, or they would fill each other's neighbour lists
     first = some[np.unique(node, return_index=True)[1]]
     if groups < 2 or len(first) < MIN_IMAGES * groups:
@@ -43,8 +45,8 @@ def spectral_groups(
     inside = points[first]
     k = min(neighbours, len(first) - 1)
     coordinates = diffusion_map(nearest(inside, inside, k + 1)[:, 1:], 2 * groups, seed)
-    with warnings.catch_warnings():  # fewer distinct points than groups: checked below
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    # The warning about fewer distinct points than groups: checked below.
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found = KMeans(groups, n_init=5, random_state=seed % 2**32).fit_predict(coordinates).astype(np.int64)
     if len(np.unique(found)) < groups:
         return None
@@ -69,17 +71,15 @@ def distinct_codes(codes: np.ndarray, rows: Int[np.ndarray, " m"]) -> Int[np.nda
 def pca_points(codes: np.ndarray, seed: int) -> Float[Tensor, "n D"]:
     """The codes in their leading principal components, read in pieces."""
     n, width = len(codes), int(np.prod(codes.shape[1:]))
-    some = np.linspace(0, n - 1, min(n, PCA_IMAGES)).astype(int)
+    some = evenly_spaced(n, PCA_IMAGES)
     size = min(PCA_DIMENSIONS, width, len(some) - 1)
     pca = PCA(size, svd_solver="randomized", random_state=seed % 2**32)
     with np.errstate(invalid="ignore"):  # all codes are equal: zero variance
         pca.fit(codes[some].reshape(len(some), width).astype(np.float32))
     points = np.empty((n, size), np.float32)
     for start in range(0, n, PCA_IMAGES):
-        piece = codes[start : start + PCA_IMAGES]
-        points[start : start + PCA_IMAGES] = pca.transform(
-            piece.reshape(len(piece), width).astype(np.float32)
-        )
+        piece = codes[start : start + PCA_IMAGES].reshape(-1, width)
+        points[start : start + PCA_IMAGES] = pca.transform(piece.astype(np.float32))
     return torch.from_numpy(points)
 
 

@@ -22,11 +22,8 @@ class GateTargets(NamedTuple):
     def of(cls, groups: Int[Tensor, " n"], network: Network, count: int) -> "GateTargets":
         """Targets from the group of each image; refuses groups that do not fit `count` images."""
         J = network.top.upper[0]
-        if (
-            groups.shape != (count,)
-            or groups.is_floating_point()
-            or not 0 <= groups.min() <= groups.max() < J
-        ):
+        whole = groups.shape == (count,) and not groups.is_floating_point()
+        if not whole or not 0 <= groups.min() <= groups.max() < J:
             raise damaged("the gate's targets do not fit the images")
         share = torch.bincount(groups.cpu(), minlength=J).double() / count
         return cls(groups.to(network.device), share.float().to(network.device))

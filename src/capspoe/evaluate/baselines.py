@@ -41,7 +41,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "logit scale 1": {"logit_scale": 1.0},
 }
 PLAIN: dict[str, Any] = {"prior_components": 1, "prior_scale": 1.0, "logit_scale": 1.0}
-SAMPLING = {"prior_components", "prior_scale", "logit_scale"}  # settings that need no new training
+SAMPLING = set(PLAIN)  # settings that need no new training
 SAME_AS_RUN = (
     "size", "crop", "colour", "limit", "skip_bad", "channels", "layers", "autoencoder_epochs", "epochs", "min_steps",
     "batch_size", "seed", "threads",
@@ -119,9 +119,8 @@ def variants(data: EvaluationData, quick: bool, ablate: bool) -> list[Models]:
 
 def literal_config(like: Config) -> Config:
     """The paper to the letter, at the size of a run, on its data, for as many epochs."""
-    return preset("small", like.data, literal=True).replace(
-        **{name: getattr(like, name) for name in SAME_AS_RUN}
-    )
+    same = {name: getattr(like, name) for name in SAME_AS_RUN}
+    return preset("small", like.data, literal=True).replace(**same)
 
 
 def literal(data: EvaluationData, folder: Path) -> Output:
@@ -198,9 +197,8 @@ def vae(data: EvaluationData) -> Models:
 
     @cache
     def fit() -> None:
-        steps = planned_steps(
-            2 * c.autoencoder_epochs, len(pixels), c
-        )  # takes about as long as the whole run
+        # Twice the epochs take about as long as the whole run.
+        steps = planned_steps(2 * c.autoencoder_epochs, len(pixels), c)
         optimizer = torch.optim.Adam(nn.ModuleList([conv, posterior, expand]).parameters(), 1e-3)
         minimize(loss, CosineAnnealingLR(optimizer, steps), len(pixels), c.batch_size, steps, c.seed)
 

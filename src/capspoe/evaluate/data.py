@@ -50,14 +50,11 @@ class EvaluationData:
         c, J = network.config, network.top.upper[0]
         self.all_train, self.test_set = (open_for(c, network.image, split=name) for name in ("train", "test"))
         self.train_set = self.all_train if c.limit is None else self.all_train.first(c.limit)
-        for found, name, least in (
-            (self.train_set, "training", max(MIN_TRAIN, J)),
-            (self.test_set, "test", MIN_TEST),
-        ):
+        needed = (self.train_set, "training", max(MIN_TRAIN, J)), (self.test_set, "test", MIN_TEST)
+        for found, name, least in needed:
             if len(found) < least:
-                raise DataError(
-                    f"{len(found)} {name} images are too few for {J} capsules; give {least} or more"
-                )
+                few = f"{len(found)} {name} images are too few for {J} capsules"
+                raise DataError(f"{few}; give {least} or more")
         sets = (self.train_set, self.test_set, self.all_train)
         labels = [np.unique([0] if dataset.labels is None else dataset.labels) for dataset in sets]
         self.labelled = all(len(found) > 1 for found in labels)

@@ -60,9 +60,8 @@ class FeatureNet(nn.Module):
         pixels, targets = train[0], torch.from_numpy(train[1])
         per_epoch = -(-len(pixels) // BATCH)
         steps = per_epoch * max(EPOCHS, -(-MIN_STEPS // per_epoch))
-        schedule = OneCycleLR(
-            torch.optim.Adam(self.parameters(), RATE), RATE, total_steps=steps, pct_start=0.2
-        )
+        adam = torch.optim.Adam(self.parameters(), RATE)
+        schedule = OneCycleLR(adam, RATE, total_steps=steps, pct_start=0.2)
 
         def loss(index: np.ndarray) -> Tensor:
             return F.cross_entropy(self(as_tensor(pixels[index])), targets[index])

@@ -30,6 +30,8 @@ FACTOR_ITERATIONS = 20
 
 Models = dict[str, Callable[[], Output]]  # rows of the table
 Groups = tuple[np.ndarray, np.ndarray]  # the group of every training and of every test code
+Winner = Callable[[], np.ndarray | None]  # the group of every test code
+Make = Callable[[int], Any]  # number of latents to a model of scikit-learn
 
 
 def flat(split: Split) -> Float[np.ndarray, "n V"]:
@@ -56,12 +58,7 @@ class LinearGroups:
     """In every group of codes a linear model, and a prior of its latents like that of a capsule's pose."""
 
     def __init__(
-        self,
-        data: EvaluationData,
-        group: Int[np.ndarray, " n"],
-        make: Callable[[int], Any],
-        dimensions: int,
-        components: int,
+        self, data: EvaluationData, group: np.ndarray, make: Make, dimensions: int, components: int
     ) -> None:
         config, codes = data.network.config, flat(data.train)
         group = np.unique(group, return_inverse=True)[1]  # no empty groups
@@ -72,8 +69,7 @@ class LinearGroups:
         for j in range(J):
             own = codes[group == j]
             own = own if len(own) > 1 else np.repeat(own, 2, 0)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
+            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
                 model = make(max(1, min(dimensions, len(own) - 1, codes.shape[1]))).fit(own)
             self.models.append(model)
             some = evenly_spaced(len(own), PRIOR_IMAGES if J > 1 else MIXTURE_IMAGES)
@@ -102,7 +98,7 @@ class LinearGroups:
             torch.from_numpy(self.data.decode(codes[some])).mean(0),
         )
 
-    def sample(self, scale: float | None, logit_scale: float) -> np.ndarray:
+    def sample(self, scale: float | None, logit_scale: float = 1.0) -> np.ndarray:
         group, latent = draw(self.prior, self.data, scale)
         return self.images(group.numpy(), latent.double().numpy(), logit_scale)
 
@@ -119,37 +115,29 @@ def draw(prior: CapsulePrior, data: EvaluationData, scale: float | None) -> tupl
     return group, prior.sample(group, noise, scale)
 
 
-def grouped(
-    data: EvaluationData, name: str, groups: Callable[[], Groups], make: Callable[..., Any]
-) -> Models:
-    """A linear model of groups, with the capsules' tricks and plain."""
-    c, N = data.network.config, data.network.top.upper[1]
-    model = cache(lambda: LinearGroups(data, groups()[0], make, N, c.prior_components))
-    return {
-        name: lambda: Output(
-            model().sample(c.prior_scale, model().logit_scale), groups()[1], model().features
-        ),
-        f"{name}, plain": lambda: Output(model().sample(None, 1.0)),
-    }
+def rows(name: str, make: Callable[[], LinearGroups], winner: Winner, plain: float | None) -> Models:
+    """A linear model with the capsules' tricks, and plain: with `plain` as the scale of its prior."""
+    model = cache(make)
+
+    def full() -> Output:
+        scale = model().data.network.config.prior_scale
+        return Output(model().sample(scale, model().logit_scale), winner(), model().features)
+
+    return {name: full, f"{name}, plain": lambda: Output(model().sample(plain))}
 
 
-def mixture(data: EvaluationData) -> Models:
+def grouped(data: EvaluationData, name: str, groups: Callable[[], Groups], make: Make) -> Models:
+    """A linear model in each group, of as many dimensions as a pose."""
+    N, K = data.network.top.upper[1], data.network.config.prior_components
+    return rows(name, lambda: LinearGroups(data, groups()[0], make, N, K), lambda: groups()[1], None)
+
+
+def mixture(data: EvaluationData, make: Make) -> Models:
     """As many Gaussians as all capsules' priors have together, in principal components of the codes."""
-    c, size = data.network.config, data.train.codes[0].size
-    components, one_group = (
-        data.network.top.upper[0] * c.prior_components,
-        np.zeros(len(data.train.codes), int),
-    )
-    model = cache(
-        lambda: LinearGroups(
-            data, one_group, partial(PCA, random_state=0), min(MIXTURE_DIMENSIONS, size), components
-        )
-    )
-    name = f"mixture of {components} Gaussians"
-    return {
-        name: lambda: Output(model().sample(c.prior_scale, model().logit_scale), None, model().features),
-        f"{name}, plain": lambda: Output(model().sample(1.0, 1.0)),
-    }
+    K, codes = data.network.top.upper[0] * data.network.config.prior_components, data.train.codes
+    size, one_group = min(MIXTURE_DIMENSIONS, codes[0].size), np.zeros(len(codes), int)
+    model = partial(LinearGroups, data, one_group, make, size, K)
+    return rows(f"mixture of {K} Gaussians", model, lambda: None, 1.0)
 
 
 def linear_models(data: EvaluationData) -> list[Models]:
@@ -161,5 +149,5 @@ def linear_models(data: EvaluationData) -> list[Models]:
         grouped(data, "spectral groups + PCA", by_spectral, pca),
         grouped(data, "spectral groups + factor analysis", by_spectral, factors),
         grouped(data, "k-means + PCA", by_kmeans, pca),
-        mixture(data),
+        mixture(data, pca),
     ]

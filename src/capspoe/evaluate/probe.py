@@ -27,8 +27,8 @@ def linear_probe(train: Features, train_labels: Labels, test: Features, test_lab
     held, rest = tried[9::10], np.delete(tried, slice(9, None, 10))
 
     def fit(strength: float, rows: np.ndarray) -> LogisticRegression:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the last steps do not change the accuracy
+        # The last steps do not change the accuracy.
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             return LogisticRegression(C=strength, max_iter=ITERATIONS).fit(x[rows], train_labels[rows])
 
     if len(np.unique(train_labels)) == 1:  # nothing to fit

@@ -8,6 +8,5 @@ Each file is one figure: a function that computes arrays, and a `draw_...` that 
     gallery         each capsule: its mean decoded, and the images for which it is on
     traversal       what each dimension of a capsule's pose changes
     reconstruction  images through the network and back
-    interpolation   between two images, in the pose of one capsule
     curves          the metrics of training
 """

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from capspoe.config import data_name, train_command
 from capspoe.data import Dataset
-from capspoe.figures import architecture, curves, gallery, interpolation, reconstruction, routing, traversal
+from capspoe.figures import architecture, curves, gallery, reconstruction, routing, traversal
 from capspoe.figures.sheet import write
 from capspoe.report import facts
 from capspoe.run.model import CapsulePoE
@@ -49,14 +49,10 @@ def from_images(run: Path, model: CapsulePoE, dataset: Dataset, pixels: np.ndarr
     save(run, "gallery.png", gallery.draw_gallery(found))
     back = reconstruction.reconstructions(model, pixels[:1000])
     save(run, "reconstructions.png", reconstruction.draw_reconstructions(back, 10))
-    pairs = interpolation.distant_pairs(encoded.on, encoded.hidden)
-    between = [interpolation.interpolate(model, pixels[a], pixels[b]) for a, b in pairs]
-    if between:
-        save(run, "interpolations.png", interpolation.draw_interpolations(between))
     return {
         "routing": {"name": name, "view": view, "diagram": diagram},
         "capsules": {"found": found, "rows": gallery.gallery_rows(found), "count": len(pixels)},
-        "reconstructions": {"found": back, "rows": back.rows(10), "between": [one.row for one in between]},
+        "reconstructions": {"found": back, "rows": back.rows(10)},
     }
 
 

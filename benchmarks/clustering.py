@@ -72,9 +72,7 @@ def umap_of(rows: np.ndarray, seed: int, **options: float) -> np.ndarray:
 
 def umap_hdbscan(data: EvaluationData, seed: int) -> Found:
     """The recipe of umap-learn's documentation; unclustered images are a cluster of their own."""
-    pixels = PCA(50, random_state=seed).fit_transform(
-        data.train.pixels.reshape(len(data.train.pixels), -1) / 255.0
-    )
+    pixels = PCA(50, random_state=seed).fit_transform(data.train.pixels.reshape(len(data.train.pixels), -1) / 255.0)
     points = umap_of(pixels, seed, n_neighbors=30, n_components=2)
     return HDBSCAN(min_cluster_size=500, min_samples=10).fit_predict(points) + 1, None
 
@@ -122,9 +120,7 @@ def main(run: Path, seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()

@@ -71,8 +71,7 @@ def main() -> None:
         "jitter": a.jitter,
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor, 1),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        >> 10,  # kB on Linux; mapped codes count
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,  # kB on Linux; mapped codes count
         "purity": None
         if groups is None
         else round(purity(groups, images.labels[np.arange(a.codes) % len(images.labels)]), 4),

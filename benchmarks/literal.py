@@ -44,9 +44,7 @@ OPEN = {
 HALVING = ((5, None), (20, 6), (60, 2), (200, 1))  # epochs, and how many of the settings before get them
 
 
-def rbm(
-    codes: Float[Tensor, "n V"], units: int, setting: dict[str, Any], seed: int = 0
-) -> Float[Tensor, "H V"]:
+def rbm(codes: Float[Tensor, "n V"], units: int, setting: dict[str, Any], seed: int = 0) -> Float[Tensor, "H V"]:
     """Contrastive divergence with one routing iteration: an RBM without biases. The rate decays to 0; momentum .9."""
     rng = torch.Generator().manual_seed(seed)
     w = setting["initial_std"] * torch.randn(units, codes.shape[1], generator=rng)
@@ -58,11 +56,7 @@ def rbm(
         start = step * batch % (len(codes) // batch * batch)
         x = codes[order[start : start + batch]]
         mean = torch.sigmoid(x @ w.T)
-        h = (
-            mean
-            if setting["hidden_states"] == "mean"
-            else (torch.rand(mean.shape, generator=rng) < mean).float()
-        )
+        h = mean if setting["hidden_states"] == "mean" else (torch.rand(mean.shape, generator=rng) < mean).float()
         back = torch.sigmoid(h @ w)
         again = torch.sigmoid(back @ w.T)
         velocity.mul_(0.9).add_(mean.T @ x, alpha=1 / batch).sub_(again.T @ back, alpha=1 / batch)
@@ -96,11 +90,7 @@ def score(data: EvaluationData, w_JNV: Float[Tensor, "J N V"], picture: Path) ->
 def routed(network: Network, codes: np.ndarray, setting: dict[str, Any]) -> Float[Tensor, "J N V"]:
     """The same with the paper's routing."""
     config = network.config.replace(
-        **{
-            k: v
-            for k, v in setting.items()
-            if k in ("epochs", "learning_rate", "hidden_states", "weight_decay")
-        }
+        **{k: v for k, v in setting.items() if k in ("epochs", "learning_rate", "hidden_states", "weight_decay")}
     )
     old = network.top
     layer = CapsuleLayer(
@@ -126,9 +116,7 @@ class Search:
         self.codes = torch.from_numpy(self.data.train.codes).float().flatten(1)
         self.pictures, self.record = run / "search", RECORDS / f"literal-{name}-{size}.jsonl"
         self.rows = (
-            [json.loads(line) for line in self.record.read_text().splitlines()]
-            if self.record.exists()
-            else []
+            [json.loads(line) for line in self.record.read_text().splitlines()] if self.record.exists() else []
         )
 
     def try_(self, setting: dict[str, Any], w_JNV: Any) -> None:

@@ -88,9 +88,7 @@ def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
         yield Step(("sample", str(folder), "--out", str(path)), lambda: newer(path, folder))
     if run.routing:
         drawn, path = folder / "figures" / "routing-0.svg", figures / "routing.svg"
-        yield Step(
-            ("routing", str(folder)), lambda: newer(path, folder), after=lambda: shutil.copyfile(drawn, path)
-        )
+        yield Step(("routing", str(folder)), lambda: newer(path, folder), after=lambda: shutil.copyfile(drawn, path))
     if run.evaluate:
         evaluation, full = folder / "evaluation.json", folder / results.FULL
         if run.long:
@@ -151,9 +149,7 @@ def print_plan(plan: tuple[Run, ...], where: Places = HERE) -> None:
             print("   ", step)
     each = {str(step): step.minutes for _, steps in todo for step in steps}  # two runs may share a step
     total = sum(each.values())
-    print(
-        f"in all about {total / 60:.1f} hours on two free cores; Ctrl-C is safe, the same command carries on"
-    )
+    print(f"in all about {total / 60:.1f} hours on two free cores; Ctrl-C is safe, the same command carries on")
 
 
 def carry_out(plan: tuple[Run, ...], where: Places = HERE) -> list[str]:

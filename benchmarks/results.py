@@ -153,9 +153,7 @@ def minutes_table(records: list[Record]) -> str:
     lines = ["| run | settings | training | evaluation |", "|---|---|---|---|"]
     for record in records:
         evaluated = f"{record['quick']['seconds'] / 60:.1f} min" if "quick" in record else "none"
-        lines.append(
-            f"| `runs/{record['run']}` | {record['settings']} | {record['minutes']:.1f} min | {evaluated} |"
-        )
+        lines.append(f"| `runs/{record['run']}` | {record['settings']} | {record['minutes']:.1f} min | {evaluated} |")
     return "\n".join(lines)
 
 

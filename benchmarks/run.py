@@ -205,9 +205,7 @@ def capsule_epoch_row(rounds: int) -> Row:
     @torch.no_grad()
     def capsules() -> None:
         gradients, _ = contrastive.step(layer, x, noise)
-        for parameter, gradient, velocity in zip(
-            (layer.w_JNMI, layer.a, layer.b), gradients, speed, strict=False
-        ):
+        for parameter, gradient, velocity in zip((layer.w_JNMI, layer.a, layer.b), gradients, speed, strict=False):
             parameter.add_(velocity.mul_(0.9).add_(gradient), alpha=1e-6)
 
     rbm = BernoulliRBM(J * N, learning_rate=1e-3, batch_size=B, random_state=0)
@@ -220,9 +218,7 @@ def capsule_epoch_row(rounds: int) -> Row:
 
 def peak_memory(name: str) -> float:
     """MB by which the peak memory of a fresh process rises in a forward and backward pass at Sabour's size."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--memory", name], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, __file__, "--memory", name], capture_output=True, text=True, check=False)
     return float(done.stdout.split()[-1]) if done.returncode == 0 else math.nan
 
 
@@ -254,9 +250,7 @@ def table(title: str, columns: list[str], lines: list[list[str]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each side is timed; the best counts")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
@@ -269,13 +263,9 @@ def main() -> None:
     peers = peer_table(options.rounds)
     rows += [*backward_rows(peers), supervised_row(options.rounds), capsule_epoch_row(options.rounds)]
     console = Console(width=None if Console().is_terminal else 150)
-    lines = [
-        [r.what, r.against, f"{r.value:.3g}", r.wanted, "yes" if r.reached else "no", r.detail] for r in rows
-    ]
+    lines = [[r.what, r.against, f"{r.value:.3g}", r.wanted, "yes" if r.reached else "no", r.detail] for r in rows]
     console.print(table("Targets", ["what", "against", "ratio", "target", "reached", "measured"], lines))
-    numbers = [
-        [p["layer"], *(f"{p[key]:.1f}" for key in ("forward_ms", "both_ms", "both_mb"))] for p in peers
-    ]
+    numbers = [[p["layer"], *(f"{p[key]:.1f}" for key in ("forward_ms", "both_ms", "both_mb"))] for p in peers]
     columns = ["layer, 64 x 1152x8 -> 10x16", "forward, ms", "forward + backward, ms", "its peak memory, MB"]
     console.print(table("Other layers", columns, numbers))
     machine = {

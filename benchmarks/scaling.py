@@ -44,9 +44,7 @@ def command(processes: int, threads: int, folder: Path, options: list[str]) -> l
 def speeds(folder: Path) -> dict[str, float]:
     """Images a second of each stage: the mean over the lines of metrics.jsonl, without the first."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found = {
-        stage: [line["images_per_second"] for line in lines if line["stage"] == stage] for stage in STAGES
-    }
+    found = {stage: [line["images_per_second"] for line in lines if line["stage"] == stage] for stage in STAGES}
     return {stage: statistics.harmonic_mean(rates[1:] or rates) for stage, rates in found.items()}
 
 

@@ -7,9 +7,7 @@ import numpy as np
 from capspoe.data import Images
 from capspoe.errors import InputError
 
-Kind = Literal[
-    "superposed", "shifted", "side by side", "three", "occluded", "hole", "missing side", "fragments"
-]
+Kind = Literal["superposed", "shifted", "side by side", "three", "occluded", "hole", "missing side", "fragments"]
 OPAQUE = 26  # brightness (of 255) from which a pixel hides what is behind it
 
 
@@ -63,9 +61,7 @@ def make_scenes(images: Images, kind: str, count: int, seed: int = 0, shift: int
     return Scenes(scene, objects, None if images.labels is None else images.labels[index])
 
 
-def different(
-    rng: np.random.Generator, labels: np.ndarray | None, count: int, shape: tuple[int, int]
-) -> np.ndarray:
+def different(rng: np.random.Generator, labels: np.ndarray | None, count: int, shape: tuple[int, int]) -> np.ndarray:
     """Indices of images, those of a row with different labels."""
     index = rng.integers(0, count, shape)
     if labels is not None:

@@ -179,9 +179,7 @@ def score(scenes: Scenes, answer: Answer) -> dict[str, float]:
     if k > 1:
         one = inks.sum(1) == 1  # pixels of one object only; those of several have no right answer
         owner, label = answer.owner.argmax(1), inks.argmax(1)
-        scores["ari"] = float(
-            np.mean([adjusted_rand_score(label[i][one[i]], owner[i][one[i]]) for i in range(n)])
-        )
+        scores["ari"] = float(np.mean([adjusted_rand_score(label[i][one[i]], owner[i][one[i]]) for i in range(n)]))
     return scores
 
 
@@ -209,9 +207,9 @@ def draw_pairs(bench: Bench, count: int = 10) -> Figure:
     scenes = make_scenes(bench.test, "superposed", count, bench.seed)
     answer = bench.search(scenes)
     truth = scenes.objects / 255
-    swap = np.square(answer.objects - truth).mean((1, 2, 3, 4)) > np.square(
-        answer.objects - truth[:, ::-1]
-    ).mean((1, 2, 3, 4))
+    swap = np.square(answer.objects - truth).mean((1, 2, 3, 4)) > np.square(answer.objects - truth[:, ::-1]).mean(
+        (1, 2, 3, 4)
+    )
     truth = np.where(swap[:, None, None, None, None], truth[:, ::-1], truth)
     one, two = np.eye(2)[:, :, None, None] * np.ones((2, 1, *scenes.images.shape[1:3]))
 

@@ -24,9 +24,7 @@ import httpx2 as httpx
 import numpy as np
 
 J, N = 4, 6
-SIZES = (
-    "--limit 256 --channels 8 --layers 4x6 --autoencoder-epochs 4 --min-steps 0 --batch-size 32 --threads 1"
-)
+SIZES = "--limit 256 --channels 8 --layers 4x6 --autoencoder-epochs 4 --min-steps 0 --batch-size 32 --threads 1"
 GROWTH, TENTHS = 1.1, 10
 
 
@@ -104,9 +102,7 @@ def main() -> None:
             address = re.search(r"http://[\d.:]+", server.stdout.readline())[0]  # type: ignore[index]
             time.sleep(5)
             began = time.monotonic()
-            seconds, statuses, memory = asyncio.run(
-                soak(address, server.pid, a.clients, a.requests, a.seconds)
-            )
+            seconds, statuses, memory = asyncio.run(soak(address, server.pid, a.clients, a.requests, a.seconds))
             spent = time.monotonic() - began
             assert server.poll() is None, "the server ended"
             assert beside.poll() is None, "the training beside it ended"

@@ -39,9 +39,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the bundled network as a page that runs in the browser, and CONTRIBUTING.md, with its links turned."""
     with tempfile.TemporaryDirectory() as folder:
         for path in export(CapsulePoE.load("mnist-small"), bundled_folder(), Path(folder), ("web",)):
-            files.append(
-                File.generated(config, f"demo/{path.name}", content=path.read_text(encoding="utf-8"))
-            )
+            files.append(File.generated(config, f"demo/{path.name}", content=path.read_text(encoding="utf-8")))
     text = (Path(config.config_file_path).parent / "CONTRIBUTING.md").read_text()
     files.append(File.generated(config, "contributing.md", content=text.replace("](docs/", "](")))
     return files

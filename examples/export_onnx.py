@@ -22,9 +22,7 @@ with tempfile.TemporaryDirectory() as name:
         print(f"{path.name:20} {path.stat().st_size / 1e6:.2f} MB")
     loaded = capspoe.CapsulePoE.load(folder)  # reads config.json and model.safetensors
     assert (loaded.sample(4).images == model.sample(4).images).all()
-    encoder, generator = (
-        onnxruntime.InferenceSession(folder / f"{n}.onnx") for n in ("encoder", "generator")
-    )
+    encoder, generator = (onnxruntime.InferenceSession(folder / f"{n}.onnx") for n in ("encoder", "generator"))
 
 J, N = model.top.upper
 capsule = np.arange(J)

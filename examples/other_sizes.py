@@ -18,9 +18,7 @@ colours = np.array([[230, 60, 50], [50, 170, 80], [60, 90, 220], [240, 190, 40]]
 y, x = np.mgrid[:height, :width]
 centre = rng.uniform((6, 6), (height - 6, width - 6), (count, 2))
 radius, kind = rng.uniform(3, 6, count), rng.integers(0, 4, count)
-inside = (y - centre[:, 0, None, None]) ** 2 + (x - centre[:, 1, None, None]) ** 2 < radius[
-    :, None, None
-] ** 2
+inside = (y - centre[:, 0, None, None]) ** 2 + (x - centre[:, 1, None, None]) ** 2 < radius[:, None, None] ** 2
 images = np.where(inside[..., None], colours[kind][:, None, None], 255).astype(np.uint8)
 
 config = {"channels": 16, **({"min_steps": 30, "autoencoder_epochs": 1} if quick else {})}

@@ -45,9 +45,7 @@ models = {
     "BernoulliRBM + logistic regression": make_pipeline(rbm, LogisticRegression(C=6000, max_iter=3000)),
     "binary capsules, no gate + logistic regression": make_pipeline(like_rbm, weak_penalty),
     "capsules on the features + logistic regression": make_pipeline(CapsulePoE(**quick), probe),
-    "capsules on the images + logistic regression": make_pipeline(
-        CapsulePoE(image_shape=(8, 8), **quick), probe
-    ),
+    "capsules on the images + logistic regression": make_pipeline(CapsulePoE(image_shape=(8, 8), **quick), probe),
 }
 for name, model in models.items():
     start = time.perf_counter()

@@ -31,9 +31,7 @@ class DigitCapsules(nn.Module):
 class CapsuleNetwork(nn.Module):
     """Their network; `channels` are those of the first convolution, 256 in the paper."""
 
-    def __init__(
-        self, side: int = 28, classes: int = 10, channels: int = 16, detach_routing: bool = False
-    ) -> None:
+    def __init__(self, side: int = 28, classes: int = 10, channels: int = 16, detach_routing: bool = False) -> None:
         super().__init__()
         self.conv = nn.Conv2d(1, channels, 9)
         self.primary = nn.Conv2d(channels, 256, 9, stride=2)
@@ -69,9 +67,7 @@ def tensors(name: str, split: str) -> tuple[Tensor, Tensor]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument(
-        "--channels", type=int, default=16, help="of the first convolution; 256 in the paper"
-    )
+    options.add_argument("--channels", type=int, default=16, help="of the first convolution; 256 in the paper")
     options.add_argument("--detach", action="store_true", help="no gradient through the routing weights")
     options.add_argument("--images", type=int, default=60_000)
     options.add_argument("--epochs", type=int, default=3)

@@ -33,9 +33,7 @@ def test_version():
     assert capspoe("--version").stdout == f"capspoe {package.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["train", "--epochs", "x"], ["nonsense"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train", "--epochs", "x"], ["nonsense"]])
 def test_help_and_wrong_usage_do_not_wait_for_pytorch(arguments):
     code = (
         "import sys\nfrom capspoe.cli import main\n"
@@ -56,7 +54,6 @@ def test_help_and_wrong_usage_do_not_wait_for_pytorch(arguments):
         (["sample", "nothing", "--out", "x.png"], "is not a run folder", 1),
         (["sample", "nothing", "--out", "x.gif"], "--out must end in .png or .npz", 1),
         (["encode", "nothing", "--out", "x.npz"], "is not a run folder", 1),
-        (["reconstruct", "nothing", "--between", "3"], "--between must be two image numbers", 1),
         (["trian"], "did you mean 'train'?", 2),
         ([], "usage", 2),
         (["train", "digits", "--epochs", "many"], "--epochs", 2),

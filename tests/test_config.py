@@ -25,9 +25,7 @@ def test_every_setting_has_help_limits_and_a_valid_default(name):
         assert FIELDS[name].default in get_args(kind)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, field in FIELDS.items() if field.metadata["limits"][0] is not None]
-)
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.metadata["limits"][0] is not None])
 def test_limits_are_inclusive_and_named(name):
     for limit, step in zip(FIELDS[name].metadata["limits"], (-1, 1), strict=True):
         number = int(limit) if int in {KINDS[name], *get_args(KINDS[name])} else float(limit)

@@ -28,9 +28,7 @@ SLOW = ("export_onnx", "more_than_memory")
 ARGUMENTS = {"more_than_memory": ["--times", "1.5"]}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PRINTS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PRINTS])
 def test_example(name, tmp_path):
     command = [sys.executable, ROOT / "examples" / f"{name}.py", *ARGUMENTS.get(name, ["--quick"])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -11,9 +11,7 @@ import yaml
 import capspoe
 
 ROOT = Path(__file__).parents[1]
-WORKFLOWS = {
-    path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")
-}
+WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -70,10 +68,7 @@ def test_the_container_has_no_root_and_no_open_port():
 
 
 def test_the_devcontainer_uses_make():
-    assert (
-        json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())["postCreateCommand"]
-        == "make setup"
-    )
+    assert json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())["postCreateCommand"] == "make setup"
 
 
 @pytest.mark.parametrize("path", [".github", ".devcontainer", "Dockerfile", "Makefile", ".ci"])

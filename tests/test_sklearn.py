@@ -41,17 +41,13 @@ def of_images():
     return small().fit(PIXELS)
 
 
-@parametrize_with_checks(
-    [CapsulePoE(3, 2, learning_rate=0.1, config={"min_steps": 60, "prior_components": 1})]
-)
+@parametrize_with_checks([CapsulePoE(3, 2, learning_rate=0.1, config={"min_steps": 60, "prior_components": 1})])
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
 def test_parameters_are_settings_of_a_run():
-    defaults = {
-        name: parameter.default for name, parameter in inspect.signature(CapsulePoE).parameters.items()
-    }
+    defaults = {name: parameter.default for name, parameter in inspect.signature(CapsulePoE).parameters.items()}
     for parameter, setting in SETTINGS.items():
         assert defaults[parameter] == FIELDS[setting].default, parameter
     model = CapsulePoE(7, 5, gate="none", n_iter=np.int64(3), random_state=4, config={"iterations": 1})

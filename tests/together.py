@@ -25,9 +25,7 @@ def torchrun(processes: int, *arguments: object, restarts: int = 0) -> list[str]
 @contextmanager
 def started(command: list[str]):
     """A torchrun; at the end it is terminated, and terminates its processes."""
-    process = subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process
     finally:

@@ -104,16 +104,10 @@ class Config:
     autoencoder_optimizer: Literal["adam", "sgd"] = setting(
         "adam", "Optimizer of the autoencoder; sgd has momentum, as in the paper.", advanced=True
     )
-    autoencoder_learning_rate: float = setting(
-        2e-3, "Learning rate of the autoencoder.", 0, 10, advanced=True
-    )
-    autoencoder_weight_decay: float = setting(
-        0.0, "Weight decay (l2) of the autoencoder.", 0, 10, advanced=True
-    )
+    autoencoder_learning_rate: float = setting(2e-3, "Learning rate of the autoencoder.", 0, 10, advanced=True)
+    autoencoder_weight_decay: float = setting(0.0, "Weight decay (l2) of the autoencoder.", 0, 10, advanced=True)
 
-    warmup: float = setting(
-        0.05, "Fraction of stage 1 in which the learning rate rises.", 0, 1, advanced=True
-    )
+    warmup: float = setting(0.05, "Fraction of stage 1 in which the learning rate rises.", 0, 1, advanced=True)
     clip_norm: float | None = setting(
         1.0, "Clip the norm of the autoencoder's gradient (none: do not).", 0, 1e9, advanced=True
     )
@@ -140,9 +134,7 @@ class Config:
         "spectral", "spectral: the gate learns spectral clusters of the codes' neighbour graph. none: anneal it.",
         advanced=True,
     )  # fmt: skip
-    neighbours: int = setting(
-        5, "Neighbours of each code in the nearest-neighbour graph.", 1, 1000, advanced=True
-    )
+    neighbours: int = setting(5, "Neighbours of each code in the nearest-neighbour graph.", 1, 1000, advanced=True)
     gate_loss_weight: float = setting(1.0, "Weight of the gate's cross-entropy loss.", 0, 1000, advanced=True)
     balance_rate: float = setting(
         0.3, "Rate at which the gate's bias moves toward the targets' shares (equal use without targets).", 0, 100,
@@ -264,9 +256,7 @@ _LITERAL: dict[str, Any] = {
 BINARY_RATE = 10  # binary neurons take a learning rate this many times that of gaussian ones
 
 
-def preset(
-    name: str = "small", data: str = "mnist", literal: bool = False, neurons: str | None = None
-) -> Config:
+def preset(name: str = "small", data: str = "mnist", literal: bool = False, neurons: str | None = None) -> Config:
     """The settings of a preset for a data set, before the user's own changes."""
     if name not in PRESETS:
         raise InputError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")

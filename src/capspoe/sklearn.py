@@ -26,9 +26,7 @@ from capspoe.run.model import CapsulePoE as Network
 from capspoe.training import in_memory
 from capspoe.training.loops import Step
 
-SETTINGS = {
-    field.metadata["estimator"]: name for name, field in FIELDS.items() if field.metadata["estimator"]
-}
+SETTINGS = {field.metadata["estimator"]: name for name, field in FIELDS.items() if field.metadata["estimator"]}
 WITHOUT_FOLDER = ("data", "checkpoint_seconds", "tensorboard", "layers")  # not settings of an estimator
 
 
@@ -152,14 +150,8 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         more = dict(self.config or {})
         wrong = [name for name in more if name in WITHOUT_FOLDER or name in SETTINGS.values()]
         if wrong:
-            raise InputError(
-                f"config cannot set {wrong[0]!r}: an estimator has its own parameter for it, or none"
-            )
-        own = {
-            name: getattr(self, parameter)
-            for parameter, name in SETTINGS.items()
-            if parameter != "random_state"
-        }
+            raise InputError(f"config cannot set {wrong[0]!r}: an estimator has its own parameter for it, or none")
+        own = {name: getattr(self, parameter) for parameter, name in SETTINGS.items() if parameter != "random_state"}
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
@@ -181,9 +173,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     def _print(self, stage: str, step: Step, steps: int) -> None:
         if step.number % max(1, steps // 10) == 0:
             name = "loss" if "loss" in step.metrics else "reconstruction"
-            print(
-                f"[CapsulePoE] {stage} {step.number}/{steps} {name} {step.metrics[name]:.4f}", file=sys.stderr
-            )
+            print(f"[CapsulePoE] {stage} {step.number}/{steps} {name} {step.metrics[name]:.4f}", file=sys.stderr)
 
     # Input.
 
@@ -240,9 +230,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         top, (J, N) = self.model_.top, self.model_.top.upper
         poses = check_array(X, dtype=np.float32)
         if poses.shape[1] != J * N:
-            raise InputError(
-                f"X must have {J * N} columns, {N} for each of {J} capsules, not {poses.shape[1]}"
-            )
+            raise InputError(f"X must have {J * N} columns, {N} for each of {J} capsules, not {poses.shape[1]}")
         h, on = torch.from_numpy(poses.reshape(-1, J, N).copy()), None
         if top.gate.exclusive:
             active = (h != 0).any(-1)

@@ -40,9 +40,7 @@ def test_every_layer_computes_its_papers_routing(name):
     W = 10 * W  # weights for which routing matters
     found = (peers.PEERS | run.OURS)[name](x, W)
     for image, capsules in zip(x.numpy(), found.numpy(), strict=True):
-        np.testing.assert_allclose(
-            capsules, by_hand(image, W.numpy(), "gram-ai" in name), rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(capsules, by_hand(image, W.numpy(), "gram-ai" in name), rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_of_ours_are_those_of_the_peers():

@@ -58,9 +58,7 @@ def test_help_shows_the_defaults_of_the_preset_and_the_data_set(capsys):
     assert "--bias Learn biases. --centred Subtract the mean code." in text
 
 
-@pytest.mark.parametrize(
-    "argv", [["cifar10", "--literal"], ["--literal", "cifar10"], ["--preset=paper", "cifar10"]]
-)
+@pytest.mark.parametrize("argv", [["cifar10", "--literal"], ["--literal", "cifar10"], ["--preset=paper", "cifar10"]])
 def test_a_data_set_has_its_settings_wherever_it_is_named(argv, parse):
     name = "paper" if "--preset=paper" in argv else "small"
     assert parse(*argv)["config"] == preset(name, "cifar10", "--literal" in argv)
@@ -68,9 +66,7 @@ def test_a_data_set_has_its_settings_wherever_it_is_named(argv, parse):
 
 
 def test_options_change_single_settings(parse):
-    options = (
-        "--batch-size 7 --learning-rate 0.5 --no-bias --size 20 --layers 9x9,4x4 --seed -3 --tensorboard"
-    )
+    options = "--batch-size 7 --learning-rate 0.5 --no-bias --size 20 --layers 9x9,4x4 --seed -3 --tensorboard"
     changes = {"batch_size": 7, "learning_rate": 0.5, "bias": False, "size": 20}
     changes |= {"layers": "9x9,4x4", "seed": -3, "tensorboard": True}
     asked = parse("digits", *options.split())

@@ -94,9 +94,7 @@ def test_the_persistent_gradient_approaches_the_exact_one(layer):
         torch.testing.assert_close(found.w_JNMI[j], data - model, atol=0.05, rtol=0)
         visible = (own - layer.mu).sum(0) / 64 - torch.einsum("s,sim->im", p, every - layer.mu) / 2
         torch.testing.assert_close(found.a[j], visible, atol=0.03, rtol=0)
-        torch.testing.assert_close(
-            found.b[j], layer(own).z[:, j].sum(0) / 64 - p @ z[:, j] / 2, atol=0.05, rtol=0
-        )
+        torch.testing.assert_close(found.b[j], layer(own).z[:, j].sum(0) / 64 - p @ z[:, j] / 2, atol=0.05, rtol=0)
 
 
 def test_the_kernels_give_the_same_step():

@@ -63,9 +63,7 @@ def test_the_linear_decoder_is_exact_where_the_logits_are_affine():
     maps = 0.5 * torch.randn(J, N + 1, 9, generator=torch.Generator().manual_seed(1))
 
     def decode(capsule, pose):
-        return torch.sigmoid(maps[capsule, N] + torch.einsum("rn,rnp->rp", pose, maps[capsule, :N])).view(
-            -1, 1, 3, 3
-        )
+        return torch.sigmoid(maps[capsule, N] + torch.einsum("rn,rnp->rp", pose, maps[capsule, :N])).view(-1, 1, 3, 3)
 
     capsule, pose = torch.arange(J), torch.randn(J, N) / 2
     linear = E.linear_decoder(decode, (J, N))

@@ -44,9 +44,7 @@ def states(request, gate, neurons):
 @KINDS
 def test_energy(states, rng):
     """Eq. 8 and 9."""
-    for p, s in zip(
-        *(torch.randint(len(a), (50,), generator=rng) for a in (states.x, states.h)), strict=True
-    ):
+    for p, s in zip(*(torch.randint(len(a), (50,), generator=rng) for a in (states.x, states.h)), strict=True):
         on = None if states.on is None else int(states.on[s])
         by_hand = energy_by_hand(states.layer, states.x[p], states.h[s], states.c[0], on)
         assert states.energy[p, s].item() == pytest.approx(by_hand, abs=1e-9)

@@ -45,9 +45,7 @@ def test_encode(model, images):
 
 def test_the_settings_reach_every_layer():
     options = {"iterations": 2, "normalize": "upper", "agreement": "dot", "sharpness": 0.5, "bias": False}
-    config = Config(
-        channels=8, layers="5x4,3x6", seed=7, centred=False, dropout=0.3, code_noise=2.0, **options
-    )
+    config = Config(channels=8, layers="5x4,3x6", seed=7, centred=False, dropout=0.3, code_noise=2.0, **options)
     network = Network(config, (12, 12, 1))
     below, top = network.stack
     expected = [((4, 8), (5, 4), "none", "binary"), ((5, 4), (3, 6), "winner", "gaussian")]
@@ -95,9 +93,7 @@ def test_down_through_three_layers():
         x = scaled(top.visible_mean(h, used), 3.0)
         for layer in (middle, below):
             x = layer.visible_mean(x, layer.reverse(x))
-        torch.testing.assert_close(
-            network.down(h, given), network.autoencoder.decode(x), rtol=1e-3, atol=1e-5
-        )
+        torch.testing.assert_close(network.down(h, given), network.autoencoder.decode(x), rtol=1e-3, atol=1e-5)
 
 
 @torch.no_grad()
@@ -147,9 +143,7 @@ def test_decode_needs_to_know_which_capsule_is_on(model, images):
         model.decode(hidden * [[[1], [0], [1], [0]]])
     decoded = model.decode(hidden, on)
     np.testing.assert_allclose(model.decode(hidden, on.argmax(1)), decoded, atol=1e-6)
-    np.testing.assert_allclose(
-        model.decode(hidden[:3], 2), model.decode(hidden[:3], np.full(3, 2)), atol=1e-6
-    )
+    np.testing.assert_allclose(model.decode(hidden[:3], 2), model.decode(hidden[:3], np.full(3, 2)), atol=1e-6)
     alone = np.zeros_like(hidden)
     alone[range(20), on.argmax(1)] = hidden[range(20), on.argmax(1)]
     np.testing.assert_allclose(model.decode(alone), decoded, atol=1e-6)

@@ -116,9 +116,7 @@ def test_wrong_requests_are_named(model, arguments, message):
 @pytest.mark.parametrize("neurons", ["binary", "gaussian"])
 def test_a_gibbs_step_without_routing_leaves_the_distribution_invariant(neurons):
     """From exact draws of x within a capsule, the codes of the next step have the enumerated distribution."""
-    layer = CapsuleLayer(
-        (3, 2), (2, 2), iterations=1, neurons=neurons, initial_std=0.8, seed=1, dtype=torch.float64
-    )
+    layer = CapsuleLayer((3, 2), (2, 2), iterations=1, neurons=neurons, initial_std=0.8, seed=1, dtype=torch.float64)
     with torch.no_grad():
         layer.a.copy_(0.5 * torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(0)))
     states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=torch.float64).view(-1, 3, 2)
@@ -146,9 +144,7 @@ def test_equilibrium_poses_have_the_law_of_the_energy():
     h = equilibrium(layer, on, Noise.for_batch(9000, seed=3), 30)
     x = layer.visible_mean(place(h, on, 2), None, on)
     for j in range(2):
-        torch.testing.assert_close(
-            x[on == j].mean(0), torch.einsum("s,sim->im", p[:, j], states), atol=0.02, rtol=0
-        )
+        torch.testing.assert_close(x[on == j].mean(0), torch.einsum("s,sim->im", p[:, j], states), atol=0.02, rtol=0)
     alone = equilibrium(layer, on[5:7], Noise(3, 0, torch.arange(5, 7)), 30)
     torch.testing.assert_close(alone, h[5:7], atol=1e-3, rtol=0)
 

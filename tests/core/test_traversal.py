@@ -51,9 +51,7 @@ def test_decode_poses(model):
     np.testing.assert_allclose(images[5, 1, 2], model.decode(h)[0], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"capsule": 4}, {"capsule": 0, "basis": "axes"}, {"capsule": 0, "starts": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"capsule": 4}, {"capsule": 0, "basis": "axes"}, {"capsule": 0, "starts": 0}])
 def test_wrong_arguments_are_named(model, wrong):
     with pytest.raises(InputError, match=list(wrong)[-1]):
         traverse(model, **wrong)

@@ -219,9 +219,7 @@ def test_images_are_opened_as_a_network_expects_them(folder, config, image, imag
     }
     opened = open_for(SimpleNamespace(**settings | config), image, str(folder) if images else None, "all")
     assert opened.shape == shape
-    whole = load(
-        folder, "all", size=config.get("size") or (None if config else image[:2]), colour="grey"
-    ).pixels
+    whole = load(folder, "all", size=config.get("size") or (None if config else image[:2]), colour="grey").pixels
     top = (whole.shape[1] - image[0]) // 2
     assert np.array_equal(opened.images().pixels[..., :1], whole[:, top:, top:][:, : image[0], : image[1]])
 

@@ -200,9 +200,7 @@ def bomb(path, side):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
-    )
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b""))
 
 
 @pytest.fixture
@@ -227,9 +225,7 @@ def test_bad_images_are_counted_and_named(damaged):
         load(damaged, "all", size=28)
     message = str(caught.value)
     limit = "(more than 89478485 pixels)"
-    assert message.startswith(
-        f"7 of 9 images cannot be read: bad/bomb-small.png {limit}, bad/bomb.png {limit}"
-    )
+    assert message.startswith(f"7 of 9 images cannot be read: bad/bomb-small.png {limit}, bad/bomb.png {limit}")
     assert "and 2 more; repair or remove them, or use --skip-bad" in message
     assert "\n" not in message
 
@@ -258,9 +254,7 @@ def test_only_the_batch_with_a_bad_image_fails(tmp_path):
     (tmp_path / "b.png").write_bytes(b"")
     (tmp_path / "c.png").unlink()
     assert dataset.batch([0]).shape == (1, 28, 28, 1)
-    with pytest.raises(
-        DataError, match=r"2 of 3 .*: b\.png \(not an .*, c\.png \(No such file or directory\)"
-    ):
+    with pytest.raises(DataError, match=r"2 of 3 .*: b\.png \(not an .*, c\.png \(No such file or directory\)"):
         dataset.batch([0, 1, 2])
 
 

@@ -32,16 +32,12 @@ def make_tar(path, members):
 
 
 def test_only_wanted_files_are_written(tmp_path):
-    outside = [
-        (name, b"bad") for name in ("/x", "../x", "data/../../x", "run.sh", "data/other", "data/sub/x")
-    ]
+    outside = [(name, b"bad") for name in ("/x", "../x", "data/../../x", "run.sh", "data/other", "data/sub/x")]
     good = [("data/x", b"1234"), ("./data/y.gz", gzip.compress(b"56"))]
     archive = make_tar(tmp_path / "a.tgz", [*outside, *good])
     (tmp_path / "out").mkdir()
     unpack_files(archive, "data/", {"x": 4, "y": 2}, tmp_path / "out")
-    written = {
-        path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != archive
-    }
+    written = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != archive}
     assert written == {"x": b"1234", "y": b"56"}
 
 

@@ -10,9 +10,7 @@ from capspoe import kernels
 from runs import QUICK
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "loggers.md").read_text()
-RECIPES = {
-    re.search(r"import (wandb|mlflow)", code)[1]: code for code in re.findall(r"```py\n(.*?)```", PAGE, re.S)
-}
+RECIPES = {re.search(r"import (wandb|mlflow)", code)[1]: code for code in re.findall(r"```py\n(.*?)```", PAGE, re.S)}
 
 
 def run_recipe(name, tmp_path, monkeypatch):

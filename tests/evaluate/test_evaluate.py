@@ -44,11 +44,7 @@ def test_the_scores_that_are_not_in_the_table(result, data):
     assert result["settings"]["samples"] == 60
     found = result["clustering"]
     assert np.sum(found["table"]) == len(data.test.pixels)
-    assert (
-        found["purity"]
-        == result["rows"][3]["purity"]
-        == np.max(found["table"], 1).sum() / np.sum(found["table"])
-    )
+    assert found["purity"] == result["rows"][3]["purity"] == np.max(found["table"], 1).sum() / np.sum(found["table"])
     assert found["mean_sample_class_entropy"] == pytest.approx(np.mean(found["sample_class_entropy"]))
     assert set(result["instantiation"]) == {"principal", "neurons"}
     assert result["probe"]["poses"] == result["rows"][3]["probe"]

@@ -38,9 +38,7 @@ def test_fid_of_singular_covariances():
 
 def test_kid_is_the_double_sum(sets):
     def mean_kernel(x, y, distinct):
-        pairs = [
-            (a @ b / 5 + 1) ** 3 for i, a in enumerate(x) for j, b in enumerate(y) if not distinct or i != j
-        ]
+        pairs = [(a @ b / 5 + 1) ** 3 for i, a in enumerate(x) for j, b in enumerate(y) if not distinct or i != j]
         return np.mean(pairs)
 
     x, y = sets

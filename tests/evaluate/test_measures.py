@@ -45,9 +45,7 @@ def test_slant_is_the_lean_to_the_right_in_degrees():
 @pytest.mark.parametrize(("wide", "tall"), [(4.0, 20.0), (12.0, 12.0), (20.0, 6.0)])
 def test_width_and_height(wide, tall):
     upright, _ = images = np.stack([bar(wide, tall), bar(wide, tall, 30)])
-    assert width(images if tall > wide else upright[None]) == pytest.approx(
-        wide, abs=0.8
-    )  # the slant is removed
+    assert width(images if tall > wide else upright[None]) == pytest.approx(wide, abs=0.8)  # the slant is removed
     assert height(images) == pytest.approx(tall, abs=0.8)
 
 
@@ -78,9 +76,7 @@ def test_dark_ground():
 def test_rank_correlation_is_scipys():
     values = np.random.default_rng(0).standard_normal((6, 9))
     values[1, 3] = values[1, 4]
-    np.testing.assert_allclose(
-        rank_correlation(values), [spearmanr(v, np.arange(9)).statistic for v in values]
-    )
+    np.testing.assert_allclose(rank_correlation(values), [spearmanr(v, np.arange(9)).statistic for v in values])
     assert rank_correlation(np.ones((1, 5))) == 0
 
 
@@ -111,7 +107,5 @@ def test_the_dimension_that_controls_a_measure_is_found(data, monkeypatch):
     assert thick["capsules"][1]["correlation"] == pytest.approx(1)
     assert 0 < thick["capsules"][1]["effect"] < 0.1
     assert thick["capsules"][2]["correlation"] == pytest.approx(0)
-    assert slanted["capsules"][0] == pytest.approx(
-        {"dimension": 0, "correlation": -1, "effect": 3.5}, abs=0.5
-    )
+    assert slanted["capsules"][0] == pytest.approx({"dimension": 0, "correlation": -1, "effect": 3.5}, abs=0.5)
     assert thick["share_of_capsules"] == slanted["share_of_capsules"] == 0.25

@@ -50,9 +50,7 @@ def test_it_opens_on_play(page):
     assert len(page.all("#gallery .tile")) == 4
     assert page.text("status") == "trained"
     assert len(page.all(".slider")) == N
-    named = page.find(
-        "#gallery .tile[title*=', mostly ']"
-    )  # a small run may have capsules without test images
+    named = page.find("#gallery .tile[title*=', mostly ']")  # a small run may have capsules without test images
     named.click()
     label = named.get_attribute("title").split(", mostly ")[1].split(",")[0]
     assert (page.text("stage-title"), named.text) == (f"Mostly {label}", label)
@@ -234,9 +232,7 @@ def test_a_link_that_does_not_fit_starts_afresh(page, address):
 def test_routing(page):
     page.click("[data-view=routing]")  # with the first test image, if there was none
     page.until("document.querySelectorAll('#iterations canvas').length === 3")
-    captions = page.js(
-        "return [...document.querySelectorAll('#iterations figcaption')].map((c) => c.textContent)"
-    )
+    captions = page.js("return [...document.querySelectorAll('#iterations figcaption')].map((c) => c.textContent)")
     assert captions[0].startswith("Iteration 1: all weights equal")
     assert captions[2].startswith("Iteration 3: weights 0.")
     assert "of the uniform weight on average" in page.text("routing-moves")

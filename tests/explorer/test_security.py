@@ -78,9 +78,7 @@ def test_a_link_from_elsewhere_opens_only_the_page(api):
     assert api.get("/api/samples", headers=link).status_code == 403
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
-)
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 def test_a_form_cannot_post(api, kind):
     content = b'{"poses": {"0": [0, 0, 0, 0, 0, 0]}}'
     assert api.post("/api/decode", content=content, headers={"content-type": kind}).status_code == 415
@@ -96,8 +94,6 @@ def test_every_answer_carries_the_headers(api, path):
     assert "access-control-allow-origin" not in headers
 
 
-@pytest.mark.parametrize(
-    "path", ["/../server.py", "/%2e%2e/server.py", "/..%2fserver.py", "//etc/passwd", "/%00"]
-)
+@pytest.mark.parametrize("path", ["/../server.py", "/%2e%2e/server.py", "/..%2fserver.py", "//etc/passwd", "/%00"])
 def test_no_way_out_of_the_static_folder(api, path):
     assert api.get(path).status_code in (404, 400)

@@ -73,8 +73,6 @@ def test_a_program_that_differs_is_refused(model):
 
 def test_a_missing_package_is_named_before_anything_is_written(run, model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(
-        InputError, match=r"ONNX needs the package onnxscript: pip install 'capspoe\[export\]'"
-    ):
+    with pytest.raises(InputError, match=r"ONNX needs the package onnxscript: pip install 'capspoe\[export\]'"):
         export(model, run, tmp_path / "out", ("hub", "onnx"))
     assert not (tmp_path / "out").exists()

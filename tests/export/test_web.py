@@ -53,9 +53,7 @@ def compare(browser, model, images):
         np.testing.assert_allclose(z, up.z[0, winner], atol=1e-3 * max(1, float(up.z.abs().max())))
         np.testing.assert_allclose(decoded, back.flatten(), atol=1e-3)
         white = model.prior.to_white(torch.tensor([winner]), up.z[:, winner])[0]
-        found = browser.js(
-            "return network.toWhite(arguments[0], arguments[1])", winner, up.z[0, winner].tolist()
-        )
+        found = browser.js("return network.toWhite(arguments[0], arguments[1])", winner, up.z[0, winner].tolist())
         np.testing.assert_allclose(found, white, atol=1e-2)
 
 
@@ -71,9 +69,7 @@ def test_the_same_numbers_as_in_pytorch(browser, run, images, tmp_path):
     np.testing.assert_allclose(decoded, image.flatten(), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"neurons": "binary", "iterations": 1}, {"sharpness": 2.0, "iterations": 4}]
-)
+@pytest.mark.parametrize("changes", [{"neurons": "binary", "iterations": 1}, {"sharpness": 2.0, "iterations": 4}])
 def test_other_settings_colours_and_shapes(browser, changes, tmp_path):
     """Not trained; the sides are odd, and not equal."""
     config = Config(data="nothing", channels=16, layers="5x6", prior_components=1, logit_scale=1.5, **changes)

@@ -1,4 +1,4 @@
-"""Figures of rows of images: traversals, reconstructions, interpolations, the gallery, and how they are drawn."""
+"""Figures of rows of images: traversals, reconstructions, the gallery, and how they are drawn."""
 
 from types import SimpleNamespace
 
@@ -7,9 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from capspoe.errors import InputError
 from capspoe.evaluate.measures import MEASURES
-from capspoe.figures import gallery, interpolation, reconstruction, sheet, traversal
+from capspoe.figures import gallery, reconstruction, sheet, traversal
 
 # Drawing
 
@@ -38,8 +37,7 @@ def test_an_svg_keeps_its_text(tmp_path):
 def test_rows_stand_where_their_images_are(tmp_path):
     rng = np.random.default_rng(0)
     rows = [
-        sheet.Row(f"row {r}", [rng.random((1, 28, 28, 1)), rng.random((n, 28, 28, 1))])
-        for r, n in ((0, 3), (1, 2))
+        sheet.Row(f"row {r}", [rng.random((1, 28, 28, 1)), rng.random((n, 28, 28, 1))]) for r, n in ((0, 3), (1, 2))
     ]
     sheet.write(sheet.draw_rows("title", "words", rows, 56), tmp_path / "rows.png")
     picture = np.asarray(Image.open(tmp_path / "rows.png"))
@@ -135,43 +133,6 @@ def test_reconstructions(model, dataset):
     assert rows[2].note == f"error {found.error[2].mean():.4f}"  # over all 5
     assert rows[2].captions == [f"{e:.4f}" for e in found.error[2, :3]]
     assert np.array_equal(rows[3].groups[0], found.images[3, :3])
-
-
-# Interpolations
-
-
-def test_an_interpolation_goes_from_one_reconstruction_to_the_other(model, dataset):
-    images = dataset.batch(np.arange(60))
-    encoded = model.encode(images)
-    (a, b), *_ = interpolation.distant_pairs(encoded.on, encoded.hidden, 1)
-    found = interpolation.interpolate(model, images[a], images[b], steps=5)
-    assert found.capsule == encoded.on[a].argmax() == encoded.on[b].argmax()
-    ends = model.reconstruct(images[[a, b]])
-    assert found.images[[0, -1]] == pytest.approx(ends, abs=1e-4)
-    with torch.no_grad():
-        up = model.up(model.tensor(images[[a, b]]))
-        middle = model.array(model.down(up.state.mean(0, keepdim=True), up.c.mean(0, keepdim=True)))[0]
-    assert found.images[2] == pytest.approx(middle, abs=1e-4)
-    assert found.ends == pytest.approx(images[[a, b]] / 255, abs=1e-6)
-    assert [len(group) for group in found.row.groups] == [1, 5, 1]
-
-
-def test_images_of_two_capsules_are_refused(model, dataset):
-    images = dataset.batch(np.arange(60))
-    on = model.encode(images).on.argmax(-1)
-    other = int(np.flatnonzero(on != on[0])[0])
-    with pytest.raises(InputError, match=f"capsule {on[0]} is on for the first image and {on[other]}"):
-        interpolation.interpolate(model, images[0], images[other])
-
-
-def test_distant_pairs_are_quantiles_of_the_first_component():
-    along = np.random.default_rng(0).permutation(100)
-    hidden = np.zeros((103, 2, 3))
-    hidden[:100, 1, 2] = along
-    on = np.eye(2)[[1] * 100 + [0] * 3]
-    (first, second), *rest = interpolation.distant_pairs(on, hidden)
-    assert sorted([along[first], along[second]]) == [10, 89]
-    assert len(rest) == 1
 
 
 # Gallery

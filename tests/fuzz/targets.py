@@ -25,7 +25,7 @@ from capspoe.data.preprocess import Prepare
 from capspoe.errors import DataError, InputError, RunError
 from capspoe.explorer import live_metrics
 from capspoe.explorer.server import application
-from capspoe.figures.curves import read_metrics
+from capspoe.figures.curves import charts, read_metrics
 from capspoe.figures.summary import read_summary
 from capspoe.report import facts
 from capspoe.run import checkpoint, hub
@@ -125,9 +125,8 @@ def weights(content: bytes) -> None:
 def metrics(content: bytes) -> None:
     path = written("measured/metrics.jsonl", content)
     assert all(isinstance(json.loads(line), dict) for line in readable_lines(content).splitlines())
-    with suppress(RunError):
-        read_metrics(path.parent)
-    json.dumps(live_metrics.read_curves(path), allow_nan=False)
+    charts(read_metrics(path.parent))
+    json.dumps(live_metrics.training_status(path.parent, model().config, None), allow_nan=False)
 
 
 def described(content: bytes) -> None:

@@ -24,9 +24,7 @@ def assert_same_gradients(x, W, *arguments, rtol=1e-4):
     with kernels.use("kernel"):
         found = gradients(route, x, W, *arguments)
     plain = gradients(reference, x, W, *arguments)
-    for one, there, exact in zip(
-        found, plain, gradients(reference, x.double(), W.double(), *arguments), strict=True
-    ):
+    for one, there, exact in zip(found, plain, gradients(reference, x.double(), W.double(), *arguments), strict=True):
         allowed = rtol * exact.abs().amax() + 4 * (there.double() - exact).abs().amax() + 1e-30
         assert (one.double() - exact).abs().amax() <= allowed
 
@@ -110,8 +108,6 @@ def test_a_layer_inside_a_network_learns_by_the_kernels():
     for backend in ("kernel", "reference"):
         with kernels.use("auto" if backend == "kernel" else backend):
             c, z = layer(x)
-            results.append(
-                torch.autograd.grad(z.square().sum() + c.square().sum(), (x, layer.w_JNMI, layer.b))
-            )
+            results.append(torch.autograd.grad(z.square().sum() + c.square().sum(), (x, layer.w_JNMI, layer.b)))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

@@ -55,9 +55,7 @@ def test_the_operators_are_what_torch_library_expects():
         arguments = (X.clone().requires_grad_(), w.clone().requires_grad_(), *options)
         torch.library.opcheck(torch.ops.capspoe.route.default, arguments)
     gc, gz = torch.randn(5, 4, 20), torch.randn(5, 4, 6)
-    torch.library.opcheck(
-        torch.ops.capspoe.route_backward.default, (gc, gz, X, w, None, 3, "lower", "cosine", 1.0)
-    )
+    torch.library.opcheck(torch.ops.capspoe.route_backward.default, (gc, gz, X, w, None, 3, "lower", "cosine", 1.0))
 
 
 def graph_targets(module):

@@ -44,9 +44,7 @@ def assert_same_routing(found, x, W, *arguments):
 
 
 @quick
-@given(
-    shapes, st.integers(1, 5), AXES, AGREEMENTS, st.sampled_from([1.0, 0.3, -2.0, 50.0]), st.integers(0, 99)
-)
+@given(shapes, st.integers(1, 5), AXES, AGREEMENTS, st.sampled_from([1.0, 0.3, -2.0, 50.0]), st.integers(0, 99))
 def test_routing_is_the_references(shape, iterations, normalize, agreement, sharpness, seed):
     x, W = inputs(shape, seed)
     arguments = (iterations, normalize, agreement, sharpness)

@@ -18,9 +18,7 @@ def faults(*arguments):
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("nothing lost") == sum(
-        word in ("kill", "stop", "damage", "disk") for word in arguments
-    )
+    assert done.stdout.count("nothing lost") == sum(word in ("kill", "stop", "damage", "disk") for word in arguments)
     return done.stdout
 
 

@@ -68,7 +68,5 @@ def test_one_capsule_and_one_neuron(tmp_path, layers, literal):
     images = RNG.integers(0, 255, (40, 16, 16), np.uint8)
     np.save(tmp_path / "x.npy", images)
     settings = {k: v for k, v in SETTINGS.items() if k != "prior_components" or not literal}
-    model = train(
-        tmp_path / "x.npy", tmp_path / "run", quiet=True, literal=literal, **{**settings, "layers": layers}
-    )
+    model = train(tmp_path / "x.npy", tmp_path / "run", quiet=True, literal=literal, **{**settings, "layers": layers})
     all_finite(model, images)

@@ -104,11 +104,11 @@ def test_the_page_has_every_section_and_figure(reported, page):
     ):
         assert words in page.text
     assert page.text.count(HOSTILE) >= 4  # as text: title, heading, command, evaluation
-    assert len(page.all("svg")) == 3 + 4  # routing, heat, network; the curves
+    assert len(page.all("svg")) == 2 + 4  # routing, network; the curves
     names = {path.name for path in (reported / "figures").iterdir()}
     assert len([name for name in names if name.startswith("traverse-")]) == 1
-    drawings = {"routing-0.svg", "heat-0.png", "architecture.svg", "curves.svg"}
-    assert names >= drawings | {"grid.png", "gallery.png", "reconstructions.png", "interpolations.png"}
+    drawings = {"routing-0.svg", "architecture.svg", "curves.svg"}
+    assert names >= drawings | {"grid.png", "gallery.png", "reconstructions.png"}
 
 
 def test_the_page_asks_for_nothing_else(reported, page):
@@ -187,10 +187,10 @@ def test_commands_write_into_the_run(run_copy, capsys):
     _, out, _ = command(capsys, "traverse", run_copy)
     assert out == [str(figures / f"traverse-{j}.png") for j in range(4)]
     _, out, _ = command(capsys, "routing", run_copy, "--image", 7)
-    assert out == [str(figures / "routing-7.svg"), str(figures / "heat-7.png")]
-    _, out, _ = command(capsys, "reconstruct", run_copy, "--count", 3, "--between", "5,5")
-    assert out == [str(figures / "reconstructions.png"), str(figures / "interpolation-5-5.png")]
-    assert len(list(figures.iterdir())) == 9
+    assert out == [str(figures / "routing-7.svg")]
+    _, out, _ = command(capsys, "reconstruct", run_copy, "--count", 3)
+    assert out == [str(figures / "reconstructions.png")]
+    assert len(list(figures.iterdir())) == 7
 
 
 WRONG = {
@@ -198,7 +198,6 @@ WRONG = {
     "routing --image 297": "image must be below 297, the number of test images",
     "reconstruct --first -1": "image must be an integer of 0 or more",
     "reconstruct --count 0": "count must be an integer of 1 or more",
-    "reconstruct --between 3": "--between must be two image numbers",
     "report --image 1000": "image must be below 297",
 }
 

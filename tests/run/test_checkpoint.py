@@ -183,9 +183,7 @@ def parsed(path):
 def test_a_checkpoint_keeps_the_settings_even_after_config_json_is_lost(folder):
     (folder / "config.json").unlink()
     checkpoint.save(folder, State(AUTOENCODER, 4), WEIGHTS, OPTIMIZER)
-    assert (
-        checkpoint.read_json(checkpoint.numbered(folder)[-1] / "state.json")["settings"]["data"] == "cifar10"
-    )
+    assert checkpoint.read_json(checkpoint.numbered(folder)[-1] / "state.json")["settings"]["data"] == "cifar10"
 
 
 def test_without_a_checkpoint_damaged_settings_are_refused(tmp_path):

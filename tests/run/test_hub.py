@@ -39,9 +39,7 @@ class Hub(BaseHTTPRequestHandler):
             self.answer({"url": f"http://{self.headers['Host']}/me/digits", "id": "me/digits"})
         elif "/preupload/" in self.path:
             wanted = [file["path"] for file in json.loads(body)["files"]]
-            self.answer(
-                {"files": [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in wanted]}
-            )
+            self.answer({"files": [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in wanted]})
         elif "/commit/" in self.path:
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":

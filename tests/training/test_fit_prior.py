@@ -55,9 +55,7 @@ def test_many_images_are_chosen_evenly_by_any_number_of_processes(gate, monkeypa
     parts = []
     for rank in range(3):
         with monkeypatch.context() as patch:
-            patch.setattr(
-                fitting.distributed, "split", lambda index, rank=rank: np.array_split(index, 3)[rank]
-            )
+            patch.setattr(fitting.distributed, "split", lambda index, rank=rank: np.array_split(index, 3)[rank])
             patch.setattr(fitting.distributed, "gather", lambda kept: parts.append(kept) or [kept])
             poses_of_capsules(net, x)
     monkeypatch.setattr(fitting.distributed, "gather", lambda kept: parts)

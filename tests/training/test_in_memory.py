@@ -28,9 +28,7 @@ def test_the_network_of_a_run_folder(model):
         in_memory.fit(network, pixels, lambda stage, step, steps: seen.append((stage, step.number, steps)))
     expected = model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
-    assert seen == [("autoencoder", k, 32) for k in range(1, 33)] + [
-        ("capsules-0", k, 48) for k in range(1, 49)
-    ]
+    assert seen == [("autoencoder", k, 32) for k in range(1, 33)] + [("capsules-0", k, 48) for k in range(1, 49)]
 
 
 def test_batch_by_batch():

@@ -28,9 +28,7 @@ def test_every_epoch_sees_every_image_once_in_its_own_order():
     assert list(first) != list(second)
     for start in range(1, 6):
         tail = list(loops.batches(10, 4, 3, 1, start, 6))
-        assert all(
-            a == b and np.array_equal(i, j) for (a, i), (b, j) in zip(tail, steps[start:], strict=True)
-        )
+        assert all(a == b and np.array_equal(i, j) for (a, i), (b, j) in zip(tail, steps[start:], strict=True))
     for other in ((4, 1), (3, 2)):
         assert not np.array_equal(next(loops.batches(10, 4, *other, 0, 1))[1], steps[0][1])
 
@@ -86,15 +84,9 @@ def test_every_step_has_the_noise_of_its_images(monkeypatch):
 
     monkeypatch.setattr(network.autoencoder, "loss", recording(network.autoencoder.loss))
     monkeypatch.setattr(loops.contrastive, "step", recording(loops.contrastive.step))
-    list(
-        loops.autoencoder_steps(
-            network, ArrayDataset(pixels), optimizers.autoencoder_optimizer(network), 2, 6
-        )
-    )
+    list(loops.autoencoder_steps(network, ArrayDataset(pixels), optimizers.autoencoder_optimizer(network), 2, 6))
     list(loops.capsule_steps(network, 0, codes, optimizers.capsule_optimizer(network.top, CONFIG), 2, 6))
-    steps = [
-        (step, list(index)) for stream in (1, 2) for step, index in loops.batches(10, 4, 0, stream, 2, 6)
-    ]
+    steps = [(step, list(index)) for stream in (1, 2) for step, index in loops.batches(10, 4, 0, stream, 2, 6)]
     assert [(noise.step, noise.index.tolist()) for noise in seen] == steps
     assert {noise.seed for noise in seen} == {CONFIG.seed}
 
@@ -190,8 +182,6 @@ def test_the_learning_rate_and_the_balance_rate_decay_together(monkeypatch):
     codes = np.random.default_rng(0).random((10, *network.top.lower)).astype(np.float16)
     optimizer = optimizers.capsule_optimizer(network.top, CONFIG)
     monkeypatch.setattr(network.top, "balance", lambda use, rate, share: rates.append(rate))
-    learning = [
-        optimizer.param_groups[0]["lr"] for _ in loops.capsule_steps(network, 0, codes, optimizer, 0, 4)
-    ]
+    learning = [optimizer.param_groups[0]["lr"] for _ in loops.capsule_steps(network, 0, codes, optimizer, 0, 4)]
     assert learning == pytest.approx([CONFIG.learning_rate * k / 4 for k in (4, 3, 2, 1)])
     assert rates == pytest.approx([CONFIG.balance_rate * k / 4 for k in (4, 3, 2, 1)])

@@ -59,9 +59,7 @@ def test_a_damaged_checkpoint_is_named_and_removed(run_copy, run, capsys):
     newest = checkpoint.numbered(run_copy)[-1]
     (newest / "optimizer.safetensors").write_bytes(b"")
     said = warnings_of(run_copy, capsys)
-    assert (
-        "optimizer.safetensors is damaged: its checksum differs; resuming from the checkpoint before" in said
-    )
+    assert "optimizer.safetensors is damaged: its checksum differs; resuming from the checkpoint before" in said
     assert same_weights(run_copy, run)
     assert len(checkpoint.numbered(run_copy)) == 2
     for path in checkpoint.numbered(run_copy):
@@ -156,6 +154,4 @@ def test_an_environment_that_cannot_be_read(home, tmp_path, content):
             train(home / "x.npy", folder, quiet=True, **SETTINGS)
     else:
         train(home / "x.npy", folder, quiet=True, **SETTINGS)
-        assert (
-            json.loads((folder / "environment.json").read_text())["images"] == 91
-        )  # the rest is the test split
+        assert json.loads((folder / "environment.json").read_text())["images"] == 91  # the rest is the test split

@@ -77,9 +77,7 @@ def test_an_interrupted_run_resumed_equals_one_left_alone(run, tmp_path, steps):
     with stopping_after(steps), pytest.raises(Interrupted, match="run the same command again to resume"):
         train("digits", tmp_path / "run", quiet=True, **settings)
     state = checkpoint.newest(tmp_path / "run").state
-    assert (state.stage, state.step) == (
-        ("autoencoder", steps) if steps <= 32 else ("capsules-0", steps - 32)
-    )
+    assert (state.stage, state.step) == (("autoencoder", steps) if steps <= 32 else ("capsules-0", steps - 32))
     train("digits", tmp_path / "run", quiet=True, **settings)
     assert same_weights(run, tmp_path / "run")
     assert (run / "samples.png").read_bytes() == (tmp_path / "run" / "samples.png").read_bytes()
@@ -299,7 +297,5 @@ def test_images_are_kept_in_memory_only_where_there_is_room(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is that of Linux")
 def test_the_limits_of_the_process_count():
     code = "from capspoe.run.memory import memory; print(memory())"
-    done = subprocess.run(
-        ["sh", "-c", f"ulimit -d 600000; {sys.executable} -c '{code}'"], capture_output=True
-    )
+    done = subprocess.run(["sh", "-c", f"ulimit -d 600000; {sys.executable} -c '{code}'"], capture_output=True)
     assert int(done.stdout) == 600_000 * 1024 < memory()

@@ -48,9 +48,7 @@ class Sort:
     shows every group. Your images are never moved, changed or deleted.
     """
 
-    folder: tyro.conf.Positional[
-        Annotated[Path, tyro.conf.arg(metavar="FOLDER", help="The folder of images.")]
-    ]
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FOLDER", help="The folder of images.")]]
     out: Path
     """The folder to write to."""
     groups: int | None = None
@@ -72,9 +70,7 @@ def sort(argv: list[str]) -> None:
     if not a.folder.is_dir():
         raise InputError(f"{a.folder} is not a folder of images")
     if a.out.resolve().is_relative_to(a.folder.resolve()):
-        raise InputError(
-            f"--out must be outside {a.folder}, so that what is written is not sorted the next time"
-        )
+        raise InputError(f"--out must be outside {a.folder}, so that what is written is not sorted the next time")
     import numpy as np
 
     from capspoe.commands.encode import columns, encoded_blocks, write_table
@@ -112,9 +108,7 @@ def find_model(a: Sort, run: Path) -> "CapsulePoE":
     from capspoe.training.train import train_run
 
     if not a.run and not (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
-        config = preset("small", str(a.folder)).replace(
-            layers=f"{a.groups or 20}x16", size=a.size, skip_bad=True
-        )
+        config = preset("small", str(a.folder)).replace(layers=f"{a.groups or 20}x16", size=a.size, skip_bad=True)
         return train_run(config, run).model
     model = CapsulePoE.load(run)
     if a.groups not in (None, model.top.upper[0]):

@@ -34,9 +34,7 @@ def train(argv: list[str]) -> None:
 def parsed(argv: list[str], data: str) -> Any:
     """The arguments, with the defaults of the preset and the data set."""
     name = _value_of(argv, "--preset")
-    start = preset(
-        name if name in PRESETS else "small", data, "--literal" in argv, _value_of(argv, "--neurons")
-    )
+    start = preset(name if name in PRESETS else "small", data, "--literal" in argv, _value_of(argv, "--neurons"))
     Basic, Advanced = group("Basic", start, advanced=False), group("Advanced", start, advanced=True)
 
     @dataclasses.dataclass(frozen=True)

@@ -127,9 +127,7 @@ def negative_phase(
     return phase
 
 
-def gradients(
-    layer: CapsuleLayer, positive: Phase, negative: Phase, c: Float[Tensor, "B J I"] | None
-) -> Gradients:
+def gradients(layer: CapsuleLayer, positive: Phase, negative: Phase, c: Float[Tensor, "B J I"] | None) -> Gradients:
     """The update of Eq. 18 for the weights, and its counterparts for the biases and the gate."""
     ends = [correlation(layer, phase.x, phase.mean, c) for phase in (positive, negative)]
     return Gradients(
@@ -182,9 +180,7 @@ def step(
     check_count("k", k)
     on_cpu = kernels.select(x, layer.w_JNMI, layer.a, layer.b)
     if layer.gate.exclusive and not regate and (on_cpu or layer.chains is not None):
-        return winner_step(
-            layer, x, noise, k, temperature, sample_visible, sample_hidden, on, gate_loss_weight
-        )
+        return winner_step(layer, x, noise, k, temperature, sample_visible, sample_hidden, on, gate_loss_weight)
     c, z = layer(x)
     positive = hidden_phase(layer, x, z, noise, 0, temperature, on)
     if positive.on is not None:
@@ -208,9 +204,7 @@ def step(
     return found, info
 
 
-def gate_error(
-    target: Int[Tensor, " B"], probability: Float[Tensor, "B J"], weight: float
-) -> Float[Tensor, "B J"]:
+def gate_error(target: Int[Tensor, " B"], probability: Float[Tensor, "B J"], weight: float) -> Float[Tensor, "B J"]:
     """weight times the gradient of log P(target | x) with respect to the gate's logits."""
     error = F.one_hot(target, probability.shape[1]).to(probability) - probability
     return torch.where(error.abs() < NEGLIGIBLE, 0, weight * error)
@@ -247,9 +241,7 @@ def winner_step(
         pairs.append((which, capsule, layer.hidden_mean(z[which, capsule]), error_BJ[which, capsule]))
     if layer.chains is None:
         pairs.append((batch + image, on, mean, x.new_full((batch,), -1 / batch)))
-    found = sums_over_pairs(
-        layer, torch.cat([x, back]), layer.relative(c), *map(torch.cat, zip(*pairs, strict=True))
-    )
+    found = sums_over_pairs(layer, torch.cat([x, back]), layer.relative(c), *map(torch.cat, zip(*pairs, strict=True)))
     if layer.chains is not None:
         found = Gradients(
             *(one - other for one, other in zip(found, persistent_phase(layer, on, noise), strict=True))

@@ -45,9 +45,7 @@ OPAQUE = 0.1  # brightness from which a pixel of an opaque object hides what is 
 LOGIT_SCALE = 2.0  # softer than that of samples, so that the poses have gradients
 COMPOSED = 800  # sets of proposals that are composed for an image
 REPEATED = 1e6  # cost of a set that should come last
-TEMPERATURE = (
-    5.5  # of the probabilities: on 250 pairs of MNIST the mean probability is the share of right sets
-)
+TEMPERATURE = 5.5  # of the probabilities: on 250 pairs of MNIST the mean probability is the share of right sets
 MOST = 3  # objects that are tried when their number is not given
 
 
@@ -244,9 +242,7 @@ def capsule_decoder(network: Network, logit_scale: float = LOGIT_SCALE) -> Decod
     size = network.image[:2]
 
     def decode(capsule: Tensor, white: Tensor) -> Tensor:
-        h = place(
-            network.top.hidden_mean(network.prior.from_white(capsule, white)), capsule, network.top.upper[0]
-        )
+        h = place(network.top.hidden_mean(network.prior.from_white(capsule, white)), capsule, network.top.upper[0])
         code = from_capsules(network.down_to_code(h, None, logit_scale, capsule), autoencoder.code_shape)
         features = F.leaky_relu(autoencoder.up_1(code)).flatten(2)
         # up_2 as a product and a sum: four times as fast on a CPU as the transposed convolution

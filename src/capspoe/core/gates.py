@@ -83,9 +83,7 @@ def by_capsule(
     order = torch.argsort(capsule, stable=True)
     count = torch.bincount(capsule, minlength=capsules)
     place = torch.empty_like(capsule)
-    place[order] = (
-        torch.arange(len(capsule), device=capsule.device) - (count.cumsum(0) - count)[capsule[order]]
-    )
+    place[order] = torch.arange(len(capsule), device=capsule.device) - (count.cumsum(0) - count)[capsule[order]]
     rows = capsule.new_zeros(capsules, int(count.max()))
     rows[capsule, place] = torch.arange(len(capsule), device=capsule.device)
     return rows, place, (torch.arange(rows.shape[1], device=capsule.device) < count[:, None]).float()

@@ -130,9 +130,7 @@ class CapsuleLayer(nn.Module):
         return f"{I}x{M} -> {J}x{N}, iterations={self.iterations}, gate={gate}, neurons={neurons}"
 
     @torch.no_grad()
-    def start_from(
-        self, mean_code: Float[Tensor, "I M"], group_means: Float[Tensor, "J I M"] | None = None
-    ) -> None:
+    def start_from(self, mean_code: Float[Tensor, "I M"], group_means: Float[Tensor, "J I M"] | None = None) -> None:
         """Centre on the mean code, and set the visible bias so that the layer alone reproduces it.
 
         With `group_means`, the mean codes of the gate's targets, every capsule starts as its group: a mixture of
@@ -177,9 +175,7 @@ class CapsuleLayer(nn.Module):
             change = torch.einsum("bj,bji->ji", own_BJ, self.fan * c - self.mean_routing) / len(c)
             self.mean_routing.add_(change, alpha=ROUTING_RATE * self.upper[0])
 
-    def preactivation(
-        self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None
-    ) -> Float[Tensor, "B J N"]:
+    def preactivation(self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, "B J N"]:
         """z_j = sum_i c_ij W_ij (x_i - mu_i) + b_j (Eq. 5) for fixed c; None means uniform weights."""
         x, w, r = x - self.mu, self.w_JNMI, self.relative(c)
         if r is None:
@@ -192,9 +188,7 @@ class CapsuleLayer(nn.Module):
         """E[h_j | x, j on]: sigmoid(z_j) for binary neurons (Eq. 14), z_j for gaussian ones."""
         return self.neurons.mean(z)
 
-    def sample_hidden(
-        self, mean: Float[Tensor, "B J N"], noise: Noise, stream: int
-    ) -> Float[Tensor, "B J N"]:
+    def sample_hidden(self, mean: Float[Tensor, "B J N"], noise: Noise, stream: int) -> Float[Tensor, "B J N"]:
         """h ~ P(h | x), given its mean."""
         return self.neurons.sample(mean, noise, stream)
 
@@ -271,9 +265,7 @@ class CapsuleLayer(nn.Module):
         return -total if self.gate.exclusive else -total - (self.a * x).sum((1, 2))
 
     @torch.no_grad()
-    def balance(
-        self, use: Float[Tensor, " J"], rate: float, share: Float[Tensor, " J"] | None = None
-    ) -> None:
+    def balance(self, use: Float[Tensor, " J"], rate: float, share: Float[Tensor, " J"] | None = None) -> None:
         """Move the gate's bias toward a target use (default: equal): d_j += rate (share_j - use_j) / share_j.
 
         Shares below 1 / 2J divide by that instead, or one image of a rare group would move d by hundreds.

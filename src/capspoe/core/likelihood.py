@@ -64,9 +64,7 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
         raise InputError("likelihoods need the gate and gaussian neurons")
     J, N = layer.upper
     eye = torch.eye(N, dtype=layer.d.dtype, device=layer.d.device)
-    covariance = (
-        prior.axes @ prior.axes.transpose(1, 2) + eye
-    )  # of h: poses vary as z does, and by the posterior
+    covariance = prior.axes @ prior.axes.transpose(1, 2) + eye  # of h: poses vary as z does, and by the posterior
     start = Annealed(PoseDensity.of(layer), prior.centre, torch.linalg.cholesky(covariance), 0.0)
     index = torch.arange(J * CHAINS, device=layer.d.device)
     step = 0
@@ -96,9 +94,7 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
         v = hmc(start._replace(t=1.0), v, noise(), LEAPS).h
     down, _ = anneal(v, times[::-1])
     constant = layer.d - (layer.a * layer.mu).sum((1, 2)) - N / 2 * math.log(2 * math.pi)
-    return LogZ(
-        *(float(torch.logsumexp(constant.double() + one, 0)) for one in (log_mean(up), -log_mean(down)))
-    )
+    return LogZ(*(float(torch.logsumexp(constant.double() + one, 0)) for one in (log_mean(up), -log_mean(down))))
 
 
 @torch.no_grad()

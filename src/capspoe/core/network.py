@@ -239,9 +239,7 @@ class Network(nn.Module):
         return np.concatenate([self.array(self.down(part)) for part in h.split(CHUNK)])
 
     @torch.no_grad()
-    def reconstruct(
-        self, images: Any, through: Literal["capsules", "autoencoder"] = "capsules"
-    ) -> np.ndarray:
+    def reconstruct(self, images: Any, through: Literal["capsules", "autoencoder"] = "capsules") -> np.ndarray:
         """Images through the network and back, with the routing weights of the way up.
 
         With the gate, the most probable capsule alone carries each image.
@@ -268,12 +266,6 @@ def winners(on: Any, count: int, capsules: int) -> Int[Tensor, " B"]:
     array = np.asarray(on)
     if array.shape == (count, capsules):
         return torch.from_numpy(array.argmax(-1))
-    if (
-        array.shape in ((), (count,))
-        and array.dtype.kind in "iu"
-        and ((array >= 0) & (array < capsules)).all()
-    ):
+    if array.shape in ((), (count,)) and array.dtype.kind in "iu" and ((array >= 0) & (array < capsules)).all():
         return torch.from_numpy(np.broadcast_to(array.astype(np.int64), (count,)).copy())
-    raise InputError(
-        f"on must be {count} capsule numbers below {capsules}, or probabilities ({count}, {capsules})"
-    )
+    raise InputError(f"on must be {count} capsule numbers below {capsules}, or probabilities ({count}, {capsules})")

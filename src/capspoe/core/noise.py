@@ -38,9 +38,7 @@ class Noise:
     dtype: torch.dtype = torch.float32
 
     @classmethod
-    def for_batch(
-        cls, batch: int, seed: int = 0, step: int = 0, dtype: torch.dtype = torch.float32
-    ) -> "Noise":
+    def for_batch(cls, batch: int, seed: int = 0, step: int = 0, dtype: torch.dtype = torch.float32) -> "Noise":
         """Noise for rows numbered 0 to batch - 1."""
         return cls(seed, step, torch.arange(batch), dtype)
 

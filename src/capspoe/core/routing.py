@@ -144,9 +144,7 @@ def _gradients(ctx: Any, gc: Tensor | None, gz: Tensor | None) -> tuple[Any, ...
     gz = x.new_zeros(len(x), *w_JNMI.shape[:2]) if gz is None else gz
     if torch.is_grad_enabled():
         gc = x.new_zeros(len(x), len(w_JNMI), x.shape[1]) if gc is None else gc
-        _, pull, *_ = torch.func.vjp(
-            lambda x, w: reference(x, w.permute(0, 3, 1, 2), *ctx.options), x, w_JNMI
-        )
+        _, pull, *_ = torch.func.vjp(lambda x, w: reference(x, w.permute(0, 3, 1, 2), *ctx.options), x, w_JNMI)
         found = pull((gc, gz))
     else:
         found = ops.route_backward(gc, gz, x, w_JNMI, c, *ctx.options[:-1])

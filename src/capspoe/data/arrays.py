@@ -137,9 +137,7 @@ def _as_images(array: NDArray[Any], name: str) -> NDArray[Any]:
             return array
         if first in COLOURS or first < min(middle, last):
             return array.transpose(0, 2, 3, 1)
-    raise DataError(
-        f"{name}: shape {array.shape} is not (n, H, W), (n, H, W, C) or (n, C, H, W) with few channels"
-    )
+    raise DataError(f"{name}: shape {array.shape} is not (n, H, W), (n, H, W, C) or (n, C, H, W) with few channels")
 
 
 def _labels(file: NpzFile, path: Path, names: list[str | None], lengths: list[int]) -> tuple[Labels, Classes]:

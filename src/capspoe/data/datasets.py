@@ -153,13 +153,9 @@ class Dataset(ABC):
         if chosen.size == 0:
             return np.empty(0, np.int64)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            raise InputError(
-                f"indices of shape {chosen.shape} and type {chosen.dtype}; give a list of integers"
-            )
+            raise InputError(f"indices of shape {chosen.shape} and type {chosen.dtype}; give a list of integers")
         if chosen.min() < 0 or chosen.max() >= len(self):
-            raise InputError(
-                f"indices from {chosen.min()} to {chosen.max()}; they must be 0 to {len(self) - 1}"
-            )
+            raise InputError(f"indices from {chosen.min()} to {chosen.max()}; they must be 0 to {len(self) - 1}")
         return chosen.astype(np.int64)
 
 
@@ -250,9 +246,7 @@ class SequenceDataset(Dataset):
         self._items, self._prepare, self.decodes = items, prepare or Prepare(), decodes
         if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
             kind = type(items).__name__
-            raise InputError(
-                f"images of type {kind}: give a path, or an object with len(images) and images[k]"
-            )
+            raise InputError(f"images of type {kind}: give a path, or an object with len(images) and images[k]")
         if len(items) == 0:
             raise InputError("there are no images")
         self._item_shape = self._item(0).shape

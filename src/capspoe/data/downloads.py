@@ -299,9 +299,7 @@ def _program(*names: str) -> str:
 
 def _run(command: list[str], work: Path) -> None:
     """Run a client; if it fails, raise an error with the line that says why."""
-    start = partial(
-        subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-    )
+    start = partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     try:
         done = start(command, cwd=work, timeout=CLIENT_TIMEOUT, env=os.environ | {"LC_ALL": "C"})
     except subprocess.TimeoutExpired as error:

@@ -106,9 +106,7 @@ def open_for(
     )
     if images is not None and (found := open_dataset(images, split, offline=offline).shape) != image:
         kinds = [f"{h}x{w} {'grey' if c == 1 else 'colour'}" for h, w, c in (found, image)]
-        warnings.warn(
-            f"{images}: images of {kinds[0]} are converted to {kinds[1]}", CapspoeWarning, stacklevel=2
-        )
+        warnings.warn(f"{images}: images of {kinds[0]} are converted to {kinds[1]}", CapspoeWarning, stacklevel=2)
     return dataset
 
 
@@ -120,9 +118,7 @@ def warn_if_changed(config: Any, run: Path) -> None:
         training = open_dataset(config.data, "train", size=config.size, colour=colour)
         training = training if config.limit is None else training.first(config.limit)
         if stored != training.sample_fingerprint() and not config.skip_bad:
-            warnings.warn(
-                f"{config.data} holds other images than {run} was trained on", CapspoeWarning, stacklevel=3
-            )
+            warnings.warn(f"{config.data} holds other images than {run} was trained on", CapspoeWarning, stacklevel=3)
 
 
 def absolute(name_or_path: str) -> str:

@@ -36,9 +36,7 @@ class Prepare:
             crop = f"{self.crop[0]}x{self.crop[1]}"
             raise InputError(f"crop {crop} is larger than the images ({height}x{width}); use a larger size")
         if self.colour and channels not in (1, 3, 4):
-            raise InputError(
-                f"images with {channels} channels cannot be made {self.colour}; only 1, 3 or 4 can"
-            )
+            raise InputError(f"images with {channels} channels cannot be made {self.colour}; only 1, 3 or 4 can")
         keep = 3 if channels == 4 else channels
         return *(self.crop or (height, width)), {None: keep, "grey": 1, "rgb": 3}[self.colour]
 

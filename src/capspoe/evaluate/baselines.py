@@ -70,9 +70,7 @@ def own(data: EvaluationData) -> Models:
         "floor: autoencoder reconstructions": lambda: Output(reconstruct(training, "autoencoder")),
         "floor: capsule reconstructions": lambda: Output(reconstruct(training)),
         "capspoe": make,
-        "capspoe, plain": lambda: output(
-            variant(data.network, data.train.codes, **PLAIN), data, probed=False
-        ),
+        "capspoe, plain": lambda: output(variant(data.network, data.train.codes, **PLAIN), data, probed=False),
         "capspoe, the paper's sampling": partial(make, "standard", probed=False),
         **({"capspoe, the energy's own samples": partial(make, "model", probed=False)} if gaussian else {}),
     }
@@ -127,9 +125,7 @@ def literal(data: EvaluationData, folder: Path) -> Output:
     """The paper to the letter: both stages are trained into the folder, since its codes have no noise."""
     network = train_run(literal_config(data.network.config), folder, quiet=True).model
     made = output(network, EvaluationData(network, data.samples, data.seed))
-    return made._replace(
-        features=lambda s: poses(network, s._replace(codes=codes_in_memory(network, s.pixels)))
-    )
+    return made._replace(features=lambda s: poses(network, s._replace(codes=codes_in_memory(network, s.pixels))))
 
 
 def rbm(data: EvaluationData) -> Output:

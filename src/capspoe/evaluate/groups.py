@@ -57,9 +57,7 @@ def kmeans(data: EvaluationData) -> Groups:
 class LinearGroups:
     """In every group of codes a linear model, and a prior of its latents like that of a capsule's pose."""
 
-    def __init__(
-        self, data: EvaluationData, group: np.ndarray, make: Make, dimensions: int, components: int
-    ) -> None:
+    def __init__(self, data: EvaluationData, group: np.ndarray, make: Make, dimensions: int, components: int) -> None:
         config, codes = data.network.config, flat(data.train)
         group = np.unique(group, return_inverse=True)[1]  # no empty groups
         J = int(group.max()) + 1

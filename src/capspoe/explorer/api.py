@@ -11,7 +11,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from capspoe.errors import InputError
-from capspoe.explorer.live_metrics import is_number
 from capspoe.explorer.session import Session
 
 MAX_BYTES = 6 << 20  # of a request
@@ -36,6 +35,10 @@ def integer(low: int, high: int, default: int | None = None) -> Field:
         return value
 
     return check, default
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def check_poses(value: Any) -> dict[int, list[float]]:

@@ -23,9 +23,7 @@ class Scheduler:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit, self.order = limit, itertools.count()
-        self.queue: asyncio.PriorityQueue[tuple[bool, int, asyncio.Future, Generator]] = (
-            asyncio.PriorityQueue()
-        )
+        self.queue: asyncio.PriorityQueue[tuple[bool, int, asyncio.Future, Generator]] = asyncio.PriorityQueue()
         self.waiting: set[asyncio.Future[Any]] = set()
         self.lanes: dict[str, asyncio.Future[Any]] = {}
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="capspoe-model")

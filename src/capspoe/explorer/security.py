@@ -67,7 +67,5 @@ async def guard(request: Request, respond: RequestResponseEndpoint, bound: str) 
     reason = refusal(request, bound)
     response = JSONResponse({"error": reason}, 403) if reason else await respond(request)
     response.headers.update(HEADERS)
-    response.headers["cache-control"] = (
-        "no-store" if request.scope["path"].startswith("/api/") else "no-cache"
-    )
+    response.headers["cache-control"] = "no-store" if request.scope["path"].startswith("/api/") else "no-cache"
     return response

@@ -125,9 +125,7 @@ def serve(
     config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", limit_concurrency=LIMIT)
     config.timeout_keep_alive, config.timeout_graceful_shutdown = 30, 2
     # A client that connects while the server stops is cut off after two seconds; uvicorn calls that an error.
-    logging.getLogger("uvicorn.error").addFilter(
-        lambda record: "graceful shutdown" not in record.getMessage()
-    )
+    logging.getLogger("uvicorn.error").addFilter(lambda record: "graceful shutdown" not in record.getMessage())
     if browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     # uvicorn stops on SIGTERM and then raises it again for the handler that was there before.

@@ -37,9 +37,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(
-        self, images: Float[Tensor, "n H W C"]
-    ) -> tuple[Float[Tensor, "n J"], Float[Tensor, "n J N"]]:
+    def forward(self, images: Float[Tensor, "n H W C"]) -> tuple[Float[Tensor, "n J"], Float[Tensor, "n J N"]]:
         up = self.model.up(images.permute(0, 3, 1, 2))
         return up.on, up.hidden
 

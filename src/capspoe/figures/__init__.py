@@ -5,10 +5,8 @@ Each file is one figure: a function that computes arrays, and a `draw_...` that 
 
     routing         Figure 1: how one image is routed
     architecture    Figure 2: the network, with its sizes
-    heat            the routing weights of a capsule over the image
     gallery         each capsule: its mean decoded, and the images for which it is on
     traversal       what each dimension of a capsule's pose changes
     reconstruction  images through the network and back
-    interpolation   between two images, in the pose of one capsule
     curves          the metrics of training
 """

@@ -1,8 +1,9 @@
 """The metrics of training, from metrics.jsonl, as line charts."""
 
 import json
-from collections import defaultdict
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
-from capspoe.errors import RunError
 from capspoe.figures.sheet import ACCENT, BAR, DPI, LINE, PAPER, QUIET, TEXT
-from capspoe.run.checkpoint import AUTOENCODER, Stage
+from capspoe.run.checkpoint import Stage
+from capspoe.run.log import readable_lines
 
-_NUMBERS = {  # of a line of metrics.jsonl, by the kind of its stage
-    "autoencoder": ("step", "images_per_second", "loss"),
-    "capsules": ("step", "images_per_second", "reconstruction", "baseline", "confidence", "temperature"),
-}
+STAGE = re.compile(r"autoencoder|capsules-[0-9]{1,4}")
+NEEDED = {"reconstruction", "baseline", "confidence", "temperature", "use"}  # for the charts of capsules
 
 
 class Chart(NamedTuple):
@@ -31,29 +30,26 @@ class Chart(NamedTuple):
 
 
 def read_metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The lines of metrics.jsonl by stage, in order, without a last line that a kill cut short."""
-    path = folder / "metrics.jsonl"
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-    stages: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for position, line in enumerate(lines):
-        try:
+    """The lines of metrics.jsonl by stage, in order, without those that cannot be read or are still being written."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    with suppress(OSError):
+        for line in readable_lines((folder / "metrics.jsonl").read_bytes()).splitlines():
             values = json.loads(line)
-            earlier = stages.get(values["stage"], [values])
-            kind = values["stage"].partition("-")[0]
-            for name in _NUMBERS[kind]:
-                float(values[name])
-            if kind == "capsules" and np.shape(np.array(values["use"], float)) != (len(earlier[0]["use"]),):
-                raise ValueError("use")
-            stages[values["stage"]].append(values)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if position < len(lines) - 1:
-                raise RunError(f"{path} is damaged in line {position + 1}") from error
-    return dict(stages)
+            stage, step = str(values.get("stage")), values.get("step")
+            if STAGE.fullmatch(stage) and isinstance(step, int) and 0 <= step < 2**53:
+                stages.setdefault(stage, []).append(values)
+    return stages
+
+
+def columns(lines: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The metrics that are finite in all lines: numbers (n,), and the use of each capsule (n, J)."""
+    found = {}
+    for name in lines[-1]:
+        with suppress(KeyError, TypeError, ValueError, OverflowError):
+            values = np.array([line[name] for line in lines], float)
+            if values.ndim == (2 if name == "use" else 1) and np.isfinite(values).all():
+                found[name] = values
+    return found
 
 
 def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
@@ -61,13 +57,15 @@ def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
     found = []
     layers = sum(Stage(stage).depth is not None for stage in stages)
     for stage, lines in stages.items():
-        of = {name: np.array([line[name] for line in lines]) for name in lines[0] if name != "stage"}
-        step, depth = of["step"], Stage(stage).depth
-        if stage == AUTOENCODER:
+        of, depth = columns(lines), Stage(stage).depth
+        if not of.keys() >= (NEEDED if depth is not None else {"loss"}):
+            continue
+        step = of["step"]
+        if depth is None:
             loss = {"cross-entropy per pixel": of["loss"]}
             found.append(Chart("Stage 1: loss of the autoencoder", step, loss, True))
             continue
-        where = "Stage 2" if layers == 1 else f"Stage 2, layer {(depth or 0) + 1}"
+        where = "Stage 2" if layers == 1 else f"Stage 2, layer {depth + 1}"
         error = {"by the capsules": of["reconstruction"], "by the mean code": of["baseline"]}
         found.append(Chart(f"{where}: reconstruction error of the code", step, error))
         use = {f"capsule {j}": values for j, values in enumerate(of["use"].T)}

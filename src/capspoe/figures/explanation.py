@@ -33,8 +33,7 @@ def draw_explanation(images: np.ndarray, found: Explanation, captions: Sequence[
             [tinted(o, np.eye(k)[m][:, None, None] * np.ones_like(o[..., 0])) for o in found.objects[:, m]]
         )
         percent = [
-            f"{p:.0%}" if j >= 0 else ""
-            for j, p in zip(found.capsule[:, m], found.probability[:, m], strict=True)
+            f"{p:.0%}" if j >= 0 else "" for j, p in zip(found.capsule[:, m], found.probability[:, m], strict=True)
         ]
         rows.append(Row(f"object {m + 1}", [alone], "decoded alone", percent))
     words = "capsules that explain each image together; below an object, the probability of its capsule"

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from capspoe.core.checks import check_count
 from capspoe.core.gates import mask_off
@@ -29,7 +28,6 @@ class Routed(NamedTuple):
     lower_on: np.ndarray  # (I,): |squash| of the top layer's input, which is the code if there is one layer
     upper_on: np.ndarray  # (J,): P(capsule j is on)
     weight: np.ndarray  # (J, I): the routing weights c_ij of the top layer, relative to their mean
-    place_weight: np.ndarray  # (J, h, w): the same for the positions of the code
     decoded: np.ndarray  # (J, H, W, C): the image as capsule j alone reconstructs it
 
     @property
@@ -66,21 +64,8 @@ def routed(model: Network, image: Any) -> Routed:
         lower_on=squash_length(up.x)[0].cpu().numpy(),
         upper_on=up.on[0].cpu().numpy(),
         weight=(up.c / up.c.mean())[0].cpu().numpy(),
-        place_weight=place_weights(model, up.code, up.c)[0].reshape(J, h, w).cpu().numpy(),
         decoded=np.concatenate(decoded),
     )
-
-
-def place_weights(model: Network, code: Tensor, c: Tensor) -> Tensor:
-    """c_ij of the top layer as weights of the positions of the code, (B, J, h w), with mean 1.
-
-    Through several layers, the weight of a path is the product of its weights; all paths to a position are summed.
-    """
-    for depth in reversed(range(len(model.stack) - 1)):
-        c = c @ model.stack[depth](model.layer_input(code, depth)).c
-    _, h, w = model.autoencoder.code_shape
-    summed = c.reshape(*c.shape[:2], h * w, -1).sum(-1)
-    return summed / summed.mean(-1, keepdim=True)
 
 
 class Edges(NamedTuple):

@@ -42,9 +42,7 @@ class Sheet:
         extent = (x, x + width, y + width * H / W, y)
         self.axes.imshow(pixels, extent=extent, interpolation="none", aspect="auto", zorder=2)
 
-    def text(
-        self, x: float, y: float, text: str, size: float = 12, colour: str = TEXT, **options: Any
-    ) -> None:
+    def text(self, x: float, y: float, text: str, size: float = 12, colour: str = TEXT, **options: Any) -> None:
         """Text of `size` pixels; x and y are its left end and middle, unless `options` say otherwise."""
         options = {"ha": "left", "va": "center", "zorder": 3, **options}
         self.axes.text(x, y, text, fontsize=size, color=colour, parse_math=False, **options)

@@ -89,9 +89,7 @@ def route_backward(
         options = (iterations, lower, cosine, float(sharpness), 1.0)
         tasks = len(x_) * (J if lower else 1)
         gc_BJI = array(gc) if gc is not None else np.empty((0, J, I), np.float32)
-        in_parallel(
-            backward.gradients_of_u, tasks, x_, w_, M, options, gc_BJI, array(gz), coefficients, vectors
-        )
+        in_parallel(backward.gradients_of_u, tasks, x_, w_, M, options, gc_BJI, array(gz), coefficients, vectors)
     else:
         coefficients = packed(c[:, None], routing.GROUP, routing.GROUP)
         for k in range(routing.GROUP):

@@ -46,9 +46,7 @@ def select(*tensors: Tensor | None, differentiable: bool = False) -> ModuleType 
     given = [t for t in tensors if t is not None]
     supported = all(t.device.type == "cpu" and t.dtype == torch.float32 for t in given)
     if differentiable:
-        supported = (
-            supported and not _transforms() and all(type(t) in (Tensor, Parameter, FakeTensor) for t in given)
-        )
+        supported = supported and not _transforms() and all(type(t) in (Tensor, Parameter, FakeTensor) for t in given)
     elif is_tracing():
         return None
     elif torch.is_grad_enabled() and any(t.requires_grad for t in given):

@@ -149,9 +149,7 @@ def inverse_lengths(u_, u0, squares_, I, N, inverse_):
         inverse = splat(ONE) / maximum(most, splat(TINY))
         for n in range(N):
             u = load(u_, u0 + at * N + n * LANES) * inverse
-            square = (
-                square + u * u
-            )  # at least 1; less for subnormal numbers, which `unit` shortens as well; or 0
+            square = square + u * u  # at least 1; less for subnormal numbers, which `unit` shortens as well; or 0
         root = rsqrt(maximum(square, splat(np.float32(0.25))))
         store(inverse_, at, inverse * (square * root * root * root))
 

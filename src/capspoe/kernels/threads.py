@@ -105,6 +105,4 @@ def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
 
 @functools.cache
 def _say_it_takes_a_while() -> None:
-    logging.getLogger("capspoe").warning(
-        "Compiling the kernels, once for this machine: about half a minute ..."
-    )
+    logging.getLogger("capspoe").warning("Compiling the kernels, once for this machine: about half a minute ...")

@@ -75,9 +75,7 @@ def strip(images: np.ndarray, alt: str, column: bool = False) -> Markup:
 def inline(figure: Figure, name: str) -> Markup:
     """A figure as part of the page, in the page's colours."""
     text = svg(figure)
-    text = re.sub(
-        r' id="[\w.]+_\d{1,6}"', "", text[text.index("<svg") + 4 :]
-    )  # such as axes_1, in every figure
+    text = re.sub(r' id="[\w.]+_\d{1,6}"', "", text[text.index("<svg") + 4 :])  # such as axes_1, in every figure
     for variable, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{variable})")
     return Markup('<svg role="img" aria-label="{}"{}').format(name, Markup(text))

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from capspoe.config import data_name, train_command
 from capspoe.data import Dataset
-from capspoe.figures import architecture, curves, gallery, interpolation, reconstruction, routing, traversal
-from capspoe.figures.heat import draw_heat, heat
+from capspoe.figures import architecture, curves, gallery, reconstruction, routing, traversal
 from capspoe.figures.sheet import write
 from capspoe.report import facts
 from capspoe.run.model import CapsulePoE
@@ -45,21 +44,15 @@ def from_images(run: Path, model: CapsulePoE, dataset: Dataset, pixels: np.ndarr
     view, name = routing.routed(model, routing.one_image(dataset, number)), f"test image {number}"
     encoded = model.encode(pixels)
     diagram = routing.draw_routing(view, name, gallery.label_of(dataset, number))
-    weights = draw_heat(heat(model, view), f"Routing weights of capsule {view.winner} in {name}")
     save(run, f"routing-{number}.svg", diagram)
-    save(run, f"heat-{number}.png", weights)
     found = gallery.gallery(model, dataset, encoded)
     save(run, "gallery.png", gallery.draw_gallery(found))
     back = reconstruction.reconstructions(model, pixels[:1000])
     save(run, "reconstructions.png", reconstruction.draw_reconstructions(back, 10))
-    pairs = interpolation.distant_pairs(encoded.on, encoded.hidden)
-    between = [interpolation.interpolate(model, pixels[a], pixels[b]) for a, b in pairs]
-    if between:
-        save(run, "interpolations.png", interpolation.draw_interpolations(between))
     return {
-        "routing": {"name": name, "view": view, "diagram": diagram, "heat": weights},
+        "routing": {"name": name, "view": view, "diagram": diagram},
         "capsules": {"found": found, "rows": gallery.gallery_rows(found), "count": len(pixels)},
-        "reconstructions": {"found": back, "rows": back.rows(10), "between": [one.row for one in between]},
+        "reconstructions": {"found": back, "rows": back.rows(10)},
     }
 
 

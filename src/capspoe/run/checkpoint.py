@@ -166,9 +166,7 @@ def _parse_settings(stored: dict[str, Any], path: Path) -> Run:
         raise damaged(f"{path} has no format")
     if version != FORMAT:
         advice = "upgrade capspoe" if version > FORMAT else "train it again, or use the version that made it"
-        raise RunError(
-            f"{path.parent} has format {version}, but this capspoe reads format {FORMAT}; {advice}"
-        )
+        raise RunError(f"{path.parent} has format {version}, but this capspoe reads format {FORMAT}; {advice}")
     sides = image if isinstance(image, list) else []
     if len(sides) != 3 or not all(isinstance(side, int) and 1 <= side <= 10**5 for side in sides):
         raise damaged(f"{path} has no image shape")
@@ -229,8 +227,7 @@ def newest(folder: Path) -> Saved:
             problems.append(str(error))
     if problems:
         raise damaged(
-            f"no checkpoint is intact ({'; '.join(problems)}); the weights are lost: "
-            f"remove {folder} and train again"
+            f"no checkpoint is intact ({'; '.join(problems)}); the weights are lost: remove {folder} and train again"
         )
     raise RunError(f"{folder} has no checkpoint yet; train it, or wait for the first one")
 

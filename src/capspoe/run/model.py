@@ -88,9 +88,7 @@ class CapsulePoE(Network):
     def save(self, folder: str | Path) -> None:
         """Write the network as a finished run folder."""
         if not isinstance(self.autoencoder, ConvAutoencoder):
-            raise InputError(
-                "a network of plain features has no run folder; save the estimator with skops instead"
-            )
+            raise InputError("a network of plain features has no run folder; save the estimator with skops instead")
         checkpoint.create(Path(folder), self.config, self.image)
         checkpoint.save(Path(folder), checkpoint.State(checkpoint.DONE), self.state_dict(), {})
 

@@ -88,9 +88,7 @@ def hash_of(codes: np.ndarray, block: int) -> str:
     return hashlib.sha256(codes[block * BLOCK : (block + 1) * BLOCK].data).hexdigest()
 
 
-def fill(
-    network: Network, dataset: Dataset, codes: np.ndarray, hashes: dict[int, str], log: TrainingLog
-) -> None:
+def fill(network: Network, dataset: Dataset, codes: np.ndarray, hashes: dict[int, str], log: TrainingLog) -> None:
     """Compute the missing blocks, the processes taking turns, and store their checksums."""
     missing = [block for block in range(-(-len(dataset) // BLOCK)) if block not in hashes]
     if missing:

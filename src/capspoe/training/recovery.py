@@ -28,9 +28,7 @@ def check_same_images(folder: Path, images_sha256: str) -> None:
         )
 
 
-def recover(
-    folder: Path, network: Network, saved: Saved | None, environment: dict[str, Any], quiet: bool
-) -> None:
+def recover(folder: Path, network: Network, saved: Saved | None, environment: dict[str, Any], quiet: bool) -> None:
     """Report everything that is damaged, remove what cannot be used, and rewrite what is known anyway."""
 
     def warn(line: str) -> None:

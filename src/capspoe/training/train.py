@@ -168,9 +168,7 @@ def _train_locked(
 ) -> Trained:
     with distributed.fail_together():
         environment = prepare_folder(folder, model, dataset) if distributed.is_main() else {}
-    saved = distributed.broadcast_object(
-        lambda: checkpoint.newest(folder) if checkpoint.numbered(folder) else None
-    )
+    saved = distributed.broadcast_object(lambda: checkpoint.newest(folder) if checkpoint.numbered(folder) else None)
     if saved:
         model.load_weights(saved.weights)
     state = saved.state if saved else State()

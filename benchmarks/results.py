@@ -149,6 +149,19 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
     return found
 
 
+def clustering_table(rows: list[Record]) -> str:
+    """The rows of benchmarks/clustering.py: scores of the training images, which were clustered, and of test images."""
+    lines = ["| method | seeds | ACC | NMI | ARI | test ACC | test NMI | test ARI |", "|---" * 8 + "|"]
+    for name in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == name]
+        cells = [str(len(own))]
+        for part in ("train", "test"):
+            for score in ("acc", "nmi", "ari"):
+                cells.append(number([row[part][score] for row in own], 3) if own[0][part] else "")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def minutes_table(records: list[Record]) -> str:
     lines = ["| run | settings | training | evaluation |", "|---|---|---|---|"]
     for record in records:
@@ -181,7 +194,10 @@ def write(folders: list[Path], docs: Path = DOCS, records: Path = RECORDS) -> Pa
     page = docs / "results.md"
     stored = [json.loads(path.read_text()) for path in sorted(records.glob("*.json"))]
     known = [record for record in stored if "section" in record]  # the others are not of runs
-    page.write_text(fill(text, all_parts(known, docs)))
+    found = all_parts(known, docs)
+    if (records / "clustering.json").exists():
+        found["clustering"] = clustering_table(json.loads((records / "clustering.json").read_text()))
+    page.write_text(fill(text, found))
     return page
 
 

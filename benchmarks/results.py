@@ -150,7 +150,7 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
 
 
 def clustering_table(rows: list[Record]) -> str:
-    """The rows of benchmarks/clustering.py: scores of the training images, which were clustered, and of test images."""
+    """The rows of benchmarks/clustering.py: scores of the clustered training images and of test images."""
     lines = ["| method | seeds | ACC | NMI | ARI | test ACC | test NMI | test ARI |", "|---" * 8 + "|"]
     for name in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == name]

@@ -100,10 +100,12 @@ def explain(error: Exception, command: str = "") -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, CapspoeError):
         return text
-    if isinstance(error, MemoryError) or any(words in text.lower() for words in NO_MEMORY):
-        from capspoe.run.memory import process_limits
+    from capspoe.run.memory import process_limits
 
-        limits = process_limits()
+    limits = process_limits()
+    # Under a limit, a library that does not load is one that found no room.
+    words = (*NO_MEMORY, "shared object") if limits else NO_MEMORY
+    if isinstance(error, MemoryError) or any(word in text.lower() for word in words):
         allowed = f" (this process may use {min(limits) >> 20} MB)" if limits else ""
         return f"out of memory{allowed}; {USE_LESS.get(command, 'close other programs, or raise the limit')}"
     return f"unexpected {type(error).__name__}: {text[:300]} (--debug shows where)"

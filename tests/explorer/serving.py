@@ -1,6 +1,7 @@
 """Runs of a few seconds, the application around them, and a server on a real socket."""
 
 import contextlib
+import faulthandler
 import threading
 import time
 
@@ -56,6 +57,8 @@ def served(folder):
         yield address
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         listening.close()
+        if thread.is_alive():
+            faulthandler.dump_traceback()  # where it hangs
         assert not thread.is_alive()

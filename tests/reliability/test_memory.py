@@ -23,7 +23,7 @@ def limited(megabytes, *arguments):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to RLIMIT_AS")
-@pytest.mark.parametrize("megabytes", [300, 950])
+@pytest.mark.parametrize("megabytes", [300, 950, 1100])
 def test_too_little_memory_is_one_line_that_says_what_to_lower(tmp_path, megabytes):
     settings = {**QUICK, "channels": 128, "batch_size": 256}
     done = limited(megabytes, "train", "digits", "--out", tmp_path / "run", *options(settings))

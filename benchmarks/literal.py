@@ -42,7 +42,7 @@ OPEN = {
     "hidden_states": ("mean", "drawn"),
     "initial_std": (0.01, 0.003, 0.1),
 }
-HALVING = ((5, None), (20, 6), (60, 2), (200, 1))  # epochs, and how many of the settings before get them
+HALVING = ((5, None), (20, 3), (60, 1), (200, 1))  # epochs, and how many of the settings before get them
 
 
 def rbm(codes: Float[Tensor, "n V"], units: int, setting: dict[str, Any], seed: int = 0) -> Float[Tensor, "H V"]:

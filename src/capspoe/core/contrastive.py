@@ -30,7 +30,7 @@ from capspoe.core.gates import by_capsule, mask_off
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.noise import Noise
 
-TRAINING_LEAPS = 3  # leapfrog steps of the persistent chains in each update
+TRAINING_LEAPS = 8  # leapfrog steps of the persistent chains in each update; with 3 they do not mix
 NEGLIGIBLE = 1e-3  # errors of the gate below this have no gradient: skipping them saves most of the work
 
 
@@ -227,13 +227,14 @@ def winner_step(
     target, on = on if gate_loss_weight else None, noise.choose(0, probability) if on is None else on
     layer.follow_routing(c, on)
     batch, image = len(x), torch.arange(len(x), device=x.device)
-    chains = Winners(layer, on, layer.relative(c))
-    start = mean = layer.hidden_mean(z[image, on])
+    r, x_centred = layer.relative(c), x - layer.mu
+    chains = Winners(layer, on, r)
+    start = mean = layer.hidden_mean(z[image, on]) if layer.chains is None else chains.up(x_centred)
     drawn = WinnerNoise(noise.seed, noise.step, noise.index, noise.dtype, on=on, capsules=layer.upper[0])
     for step in range(1 if layer.chains is not None else k):  # the streams of negative_phase
         h = layer.neurons.sample(mean, drawn, 4 * step + 1) if sample_hidden else mean
         back, mean = chains.step(h, noise.uniform(4 * step + 2, *layer.lower) if sample_visible else None)
-    x = x - layer.mu
+    x = x_centred
     pairs = [(image, on, start, x.new_full((batch,), 1 / batch))]
     if target is not None:
         error_BJ = gate_error(target, probability, gate_loss_weight / (temperature * batch))
@@ -241,7 +242,7 @@ def winner_step(
         pairs.append((which, capsule, layer.hidden_mean(z[which, capsule]), error_BJ[which, capsule]))
     if layer.chains is None:
         pairs.append((batch + image, on, mean, x.new_full((batch,), -1 / batch)))
-    found = sums_over_pairs(layer, torch.cat([x, back]), layer.relative(c), *map(torch.cat, zip(*pairs, strict=True)))
+    found = sums_over_pairs(layer, torch.cat([x, back]), r, *map(torch.cat, zip(*pairs, strict=True)))
     if layer.chains is not None:
         found = Gradients(
             *(one - other for one, other in zip(found, persistent_phase(layer, on, noise), strict=True))
@@ -259,25 +260,44 @@ class Winners:
     """The chains of the capsules that are on, side by side for each capsule: (J, P), with spare places."""
 
     def __init__(self, layer: CapsuleLayer, on: Int[Tensor, " B"], r: Float[Tensor, "B J I"] | None) -> None:
-        self.layer, self.on = layer, on
+        self.layer, self.on, self.w_JNV = layer, on, layer.w_JNMI.flatten(2)
         self.rows, self.place, _ = by_capsule(on, layer.upper[0])
-        self.r_JP1I = None if r is None else r[self.rows, torch.arange(layer.upper[0])[:, None]][:, :, None]
+        self.r_JP1I = weights_of_pairs(layer, r, self.rows)
+
+    def up(self, x: Float[Tensor, "B I M"]) -> Float[Tensor, "B N"]:
+        """The means of h given x, which is centred."""
+        return self._up(x.transpose(1, 2)[self.rows])
 
     def step(
         self, h: Float[Tensor, "B N"], uniform: Float[Tensor, "B I M"] | None
     ) -> tuple[Float[Tensor, "B I M"], Float[Tensor, "B N"]]:
         """x = P(x | h), drawn if there are uniform numbers, less mu; and the means of h given that x."""
         layer = self.layer
-        w_JNV = layer.w_JNMI.flatten(2)
-        y = torch.bmm(h[self.rows], w_JNV).view(*self.rows.shape, *layer.w_JNMI.shape[2:])
+        y = torch.bmm(h[self.rows], self.w_JNV).view(*self.rows.shape, *layer.w_JNMI.shape[2:])
         y = y if self.r_JP1I is None else y * self.r_JP1I
         x = torch.sigmoid(layer.a.transpose(1, 2)[:, None] + y)
         if uniform is not None:
             x = (uniform[self.rows].transpose(2, 3) < x).to(x)
         x = x - layer.mu.T
-        weighted = x if self.r_JP1I is None else x * self.r_JP1I
-        z = torch.baddbmm(layer.b[:, None], weighted.flatten(2), w_JNV.transpose(1, 2))
-        return x[self.on, self.place].transpose(1, 2), layer.hidden_mean(z[self.on, self.place])
+        return x[self.on, self.place].transpose(1, 2), self._up(x)
+
+    def _up(self, x_JPMI: Tensor) -> Float[Tensor, "B N"]:
+        weighted = x_JPMI if self.r_JP1I is None else x_JPMI * self.r_JP1I
+        z_JPN = torch.baddbmm(self.layer.b[:, None], weighted.flatten(2), self.w_JNV.transpose(1, 2))
+        return self.layer.hidden_mean(z_JPN[self.on, self.place])
+
+
+def weights_of_pairs(layer: CapsuleLayer, r: Float[Tensor, "B J I"] | None, image_JP: Tensor) -> Tensor | None:
+    """Relative routing weights (J, P, 1, I) of pairs of a capsule and an image; None where they are uniform.
+
+    Persistent chains have no image to route. With them both phases use each capsule's mean weights, so that both
+    belong to one energy.
+    """
+    if r is None:
+        return None
+    if layer.chains is not None:
+        return layer.mean_routing[:, None, None]
+    return r[image_JP % len(r), torch.arange(len(image_JP))[:, None]][:, :, None]
 
 
 def sums_over_pairs(
@@ -299,8 +319,8 @@ def sums_over_pairs(
     h_JPN = h[rows] * weight_JP[:, :, None]
     x_JPMI = x.transpose(1, 2)[image[rows]]
     a = torch.bmm(weight_JP[:, None], x_JPMI.flatten(2)).view(J, *layer.lower[::-1]).transpose(1, 2)
-    if r is not None:
-        x_JPMI = x_JPMI * r[image[rows] % len(r), torch.arange(J)[:, None]][:, :, None]
+    if (r_JP1I := weights_of_pairs(layer, r, image[rows])) is not None:
+        x_JPMI = x_JPMI * r_JP1I
     w = torch.bmm(h_JPN.transpose(1, 2), x_JPMI.flatten(2)).view_as(layer.w_JNMI)
     return Gradients(w, a, h_JPN.sum(1), torch.zeros_like(layer.d))
 

@@ -16,10 +16,7 @@ from capspoe.core.network import CHUNK, Network
 from capspoe.core.noise import Noise
 from capspoe.errors import InputError
 
-STEPS, LEAPS = (
-    200,
-    8,
-)  # transitions of Hamiltonian Monte Carlo from noise to a sample, and leapfrog steps of each
+STEPS, LEAPS = 200, 8  # transitions of Hamiltonian Monte Carlo from noise to a sample, and leapfrog steps of each
 
 
 class Samples(NamedTuple):
@@ -99,12 +96,13 @@ def sample_at(
         chosen = noise.choose(100, network.prior.use.expand(len(index), -1))
     else:
         chosen = torch.from_numpy(on).to(network.device)
+    c = None
     if prior == "model":
         pose = equilibrium(network.top, chosen, noise, STEPS)
+        c = (network.top.mean_routing / network.top.fan).expand(len(rows), -1, -1)
     else:
         pose = draw_pose(network, chosen, prior, noise, scale)
     h = place(pose, chosen, network.top.upper[0])
-    c = None
     for step in range(gibbs):
         c, h = gibbs_step(network.top, h, c, chosen, Noise(int(seed), 1 + step, rows))
     images = network.down(h, c, logit_scale, chosen)

@@ -60,6 +60,8 @@ PLAN = (
     Run("fashion-mnist-1", ("fashion-mnist", "--seed", "1"), 5, QUICK, 6),
     Run("fashion-mnist-2", ("fashion-mnist", "--seed", "2"), 5, QUICK, 6),
     Run("mnist-stack", ("mnist", "--layers", "64x16,20x16"), 8, QUICK, 6, picture="mnist-stack"),
+    *(Run(f"mnist-chains-{seed}", ("mnist", "--chains", "32", "--seed", str(seed)), 6) for seed in range(3)),
+    Run("fashion-mnist-chains-0", ("fashion-mnist", "--chains", "32"), 7),
     Run("mnist-144-10", ("mnist", "--layers", "10x16"), 4, (), 0, routing=True),
     Run("mnist-0", ("mnist",), 4, ABLATE, 12, long=True),
     Run("mnist-paper", ("mnist", "--preset", "paper"), 15, QUICK, 10, picture="mnist-paper"),

@@ -31,6 +31,7 @@ KINDS = {  # what follows a data set's name: small, paper, ...
     "paper": {"name": "paper"},
     "literal": {"literal": True},
     "stack": {"layers": "64x16,20x16"},
+    "chains": {"chains": 32},
 }
 PART = r"\{\{(.+?)\}\}"  # what the text asks for
 Record = dict[str, Any]
@@ -40,9 +41,9 @@ def section_of(config: Config) -> str | None:
     """'mnist paper' for the settings of that preset; None when they are others."""
     free = {name: getattr(config, name) for name in ("seed", *FREE_TO_CHANGE)}
     for kind, of_preset in KINDS.items():
-        layers = {"layers": of_preset["layers"]} if "layers" in of_preset else {}
-        rest = {name: value for name, value in of_preset.items() if name != "layers"}
-        if config == preset(data=config.data, **rest).replace(**layers, **free):
+        rest = {name: value for name, value in of_preset.items() if name in ("name", "literal")}
+        changed = {name: value for name, value in of_preset.items() if name not in rest}
+        if config == preset(data=config.data, **rest).replace(**changed, **free):
             return f"{config.data} {kind}"
     return None
 

@@ -6,6 +6,7 @@ settings of a preset, whatever its seed. Runs that differ only in their seed are
 seeds. The text around the tables is in benchmarks/results.md.in; a paragraph whose numbers are missing says so.
 """
 
+import itertools
 import json
 import os
 import re
@@ -145,9 +146,36 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
         found |= {f"{section} {part}": text for part, text in made.items()}
     if records:
         found["minutes"] = minutes_table(records)
+    if "\n| " in (energy := energy_table(records)):
+        found["energy"] = energy
     if (docs / "figures" / "routing.svg").exists():
         found["routing"] = "![The paper's Figure 1 from a run](figures/routing.svg)"
     return found
+
+
+def energy_table(records: list[Record]) -> str:
+    """What the energy is worth as a model, after contrastive divergence and with persistent chains."""
+    titles = "FID, fitted prior | both scales 1 | the energy's own samples | their recall | log P of a code"
+    titles += " | independent units | log Z, upper - lower | purity"
+    lines = [f"| training | seeds | {titles} |", "|---" * 10 + "|"]
+    for data, kind in itertools.product(("mnist", "fashion-mnist"), ("small", "chains")):
+        found = [r["quick"] for r in records if r["section"] == f"{data} {kind}" and "quick" in r]
+        rows = [{row["name"]: row for row in e["rows"]} for e in found]
+        p = [e["likelihood"] for e in found]
+        if not found or not all("capspoe, both scales 1" in row for row in rows):
+            continue
+        names = ("capspoe", "capspoe, both scales 1", "capspoe, the energy's own samples")
+        cells = [
+            *(number([row[name]["fid"] for row in rows], 1) for name in names),
+            number([row[names[2]]["recall"] for row in rows], 3),
+            number([(each["log_p_lower"] + each["log_p_upper"]) / 2 for each in p], 0),
+            number([each["log_p_independent"] for each in p], 0),
+            number([each["log_z_upper"] - each["log_z_lower"] for each in p], 1),
+            number([row["capspoe"]["purity"] for row in rows], 3),
+        ]
+        how = "`--chains 32`" if kind == "chains" else "contrastive divergence"
+        lines.append(f"| {data}, {how} | {len(found)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def clustering_table(rows: list[Record]) -> str:

@@ -61,16 +61,21 @@ def poses(network: Network, split: Split) -> np.ndarray:
 
 
 def own(data: EvaluationData) -> Models:
-    """Training images and their reconstructions, which no model beats by much, and samples of three kinds."""
+    """Training images and their reconstructions, which no model beats by much, and samples of several kinds."""
     training, _ = in_memory(data.all_train, data.samples)
     make, reconstruct = partial(output, data.network, data), data.network.reconstruct
+
+    def sampled(**settings: Any) -> Output:
+        return output(variant(data.network, data.train.codes, **settings), data, probed=False)
+
     gaussian = data.network.top.gate.exclusive and data.network.top.neurons.name == "gaussian"
     return {
         "floor: training images": lambda: Output(training),
         "floor: autoencoder reconstructions": lambda: Output(reconstruct(training, "autoencoder")),
         "floor: capsule reconstructions": lambda: Output(reconstruct(training)),
         "capspoe": make,
-        "capspoe, plain": lambda: output(variant(data.network, data.train.codes, **PLAIN), data, probed=False),
+        "capspoe, both scales 1": partial(sampled, prior_scale=1.0, logit_scale=1.0),
+        "capspoe, plain": partial(sampled, **PLAIN),
         "capspoe, the paper's sampling": partial(make, "standard", probed=False),
         **({"capspoe, the energy's own samples": partial(make, "model", probed=False)} if gaussian else {}),
     }

@@ -88,6 +88,16 @@ def test_an_interrupted_run_resumed_equals_one_left_alone(run, tmp_path, steps):
     assert ours == expected
 
 
+def test_persistent_chains_go_on_where_they_were(tmp_path):
+    settings = {**QUICK, "limit": 128, "autoencoder_epochs": 1, "chains": 5}
+    train("digits", tmp_path / "alone", quiet=True, **settings)
+    with stopping_after(14), pytest.raises(Interrupted):
+        train("digits", tmp_path / "run", quiet=True, **settings)
+    train("digits", tmp_path / "run", quiet=True, **settings)
+    assert same_weights(tmp_path / "alone", tmp_path / "run")
+    assert CapsulePoE.load(tmp_path / "run").top.chains.shape == (4, 5, 6)
+
+
 def test_the_targets_of_the_gate_are_found_once(run, tmp_path, monkeypatch):
     with stopping_after(50), pytest.raises(Interrupted):
         train("digits", tmp_path / "run", quiet=True, **QUICK)

@@ -18,7 +18,7 @@ from capspoe.run.atomic import locked
 from runs import QUICK, options, weights_of
 from together import peers, run, started, torchrun, workers_of
 
-SETTINGS = {**QUICK, "limit": 250, "autoencoder_epochs": 2, "epochs": 3}  # the last batch has 26 images
+SETTINGS = {**QUICK, "limit": 250, "autoencoder_epochs": 2, "epochs": 3, "chains": 3}  # the last batch has 26 images
 
 
 @pytest.fixture(scope="module")

@@ -225,7 +225,6 @@ def winner_step(
     c, z = layer(x)
     probability = layer.on_probability(z, x, temperature)
     target, on = on if gate_loss_weight else None, noise.choose(0, probability) if on is None else on
-    layer.follow_routing(c, on)
     batch, image = len(x), torch.arange(len(x), device=x.device)
     r, x_centred = layer.relative(c), x - layer.mu
     chains = Winners(layer, on, r)
@@ -247,6 +246,7 @@ def winner_step(
         found = Gradients(
             *(one - other for one, other in zip(found, persistent_phase(layer, on, noise), strict=True))
         )
+    layer.follow_routing(c, on)  # last: until here all processes have the same mean weights, and so the same chains
     info = Info(
         reconstruction=(x - back).square().mean(),
         use=probability.mean(0),

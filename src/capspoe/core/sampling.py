@@ -16,7 +16,7 @@ from capspoe.core.network import CHUNK, Network
 from capspoe.core.noise import Noise
 from capspoe.errors import InputError
 
-STEPS, LEAPS = 200, 8  # transitions of Hamiltonian Monte Carlo from noise to a sample, and leapfrog steps of each
+STEPS, LEAPS = 200, 16  # transitions of Hamiltonian Monte Carlo from noise to a sample, and leapfrog steps of each
 
 
 class Samples(NamedTuple):

@@ -15,6 +15,8 @@ from serving import served, until
 from capspoe.run.bundled import find_run
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
+SEVEN = [(80, 60), (210, 60), (120, 240)]
+ZERO = [(140, 45), (190, 75), (205, 140), (190, 205), (140, 235), (90, 205), (75, 140), (90, 75), (140, 45)]
 TWO = [(80, 90), (110, 55), (160, 45), (200, 75), (190, 125), (80, 240), (215, 240)]  # strokes on the pad
 
 
@@ -33,6 +35,14 @@ def main(run: Path) -> None:
             page.look()
             page.open(f"{address}/")
             page.click("#got-it")
+            page.click("#two-clear")
+            for start, end in pairwise(SEVEN + ZERO):
+                if start != SEVEN[-1]:
+                    page.stroke(start, end, "two-pad")
+            page.until("document.getElementById('apart-by').value === '1'")
+            save(page, "two")
+
+            page.click("[data-view=play]")
             page.choose(5)
             for index, value in ((0, 1.0), (1, 0.8), (2, -1.2), (5, 0.5)):
                 before = page.pixels()
@@ -51,7 +61,7 @@ def main(run: Path) -> None:
             save(page, "routing")
 
             page.look(PHONE)
-            page.open(f"{address}/")
+            page.open(f"{address}/#view=play")
             until(lambda: page.all("#gallery b"))
             save(page, "phone")
         finally:

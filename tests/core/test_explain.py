@@ -70,6 +70,34 @@ def test_the_linear_decoder_is_exact_where_the_logits_are_affine():
     assert torch.allclose(linear(capsule, pose), decode(capsule, pose), atol=2e-3)
 
 
+def test_a_shift_moves_the_image_by_whole_pixels():
+    images = torch.rand(2, 1, 6, 8)
+    white = torch.tensor([[0.0, 2.0, 0.0], [0.0, -1.0, 1.0]])  # in units of 2 / 2 pixels
+    moved = E.shifted(lambda capsule, pose: images, 2.0)(torch.zeros(2, dtype=torch.long), white)
+    expected = torch.zeros_like(images)
+    expected[0, :, :, 2:] = images[0, :, :, :-2]
+    expected[1, :, 1:, :-1] = images[1, :, :-1, 1:]
+    assert torch.allclose(moved, expected, atol=1e-5)
+
+
+def test_moved_strokes_are_found_where_they_are():
+    """Every capsule of a pair is moved by two pixels, as none of its poses can."""
+    images, _, _ = scenes([(0, 3), (2, 5)])
+    moved = torch.zeros_like(images)
+    moved[:, :, 2:] = images[:, :, :-2]
+    decoders = (E.linear_decoder(strokes(), (J, N)), strokes())
+    errors = [
+        (
+            E.last(E.search_steps(decoders, moved, (J, N), 2, search=E.Search(shift=shift))).objects[:, 0].amax(1)
+            - moved
+        )
+        .square()
+        .mean()
+        for shift in (0.0, 3.0)
+    ]
+    assert errors[1] < errors[0] / 4
+
+
 def test_fit_finds_the_optimum_of_a_quadratic():
     """-w |v - t|^2 - |v|^2 / 4 is largest at t w / (w + 1 / 4)."""
     target, w = torch.tensor([[0.7, -1.2], [2.0, 0.3]]), 3.0

@@ -14,7 +14,7 @@ FLAGS = (
 )
 LAPTOP, PHONE = (1280, 800), (390, 844)
 STROKE = """
-const [from, to] = arguments, pad = document.getElementById('pad'), box = pad.getBoundingClientRect();
+const [from, to, id] = arguments, pad = document.getElementById(id), box = pad.getBoundingClientRect();
 pad.setPointerCapture = () => {};
 const at = (kind, [x, y]) => pad.dispatchEvent(new PointerEvent(kind, {button: 0, pointerId: 1,
   clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true}));
@@ -109,8 +109,16 @@ class Page:
         chain = ActionChains(self.driver).move_to_element(film).click_and_hold()
         chain.move_by_offset(round(film.rect["width"] / 2 * value / 3.5), 0).release().perform()
 
-    def stroke(self, start, end):
-        self.js(STROKE, start, end)
+    def stroke(self, start, end, pad="pad"):
+        self.js(STROKE, start, end, pad)
+
+    def drag(self, canvas, start, end):
+        """From one place of a canvas to another, as fractions of its sides."""
+        size = self.js(
+            "const b = document.getElementById(arguments[0]).getBoundingClientRect(); return [b.width, b.height]",
+            canvas,
+        )
+        self.stroke(*([a * b for a, b in zip(size, at, strict=True)] for at in (start, end)), canvas)
 
     def values(self):
         return self.js("return [...document.querySelectorAll('.slider output')].map((o) => o.textContent)")

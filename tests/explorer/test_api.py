@@ -15,6 +15,8 @@ from serving import J, N
 
 from capspoe import kernels
 from capspoe.data import open_for
+from capspoe.explorer.session import SHIFT
+from capspoe.figures.explanation import tinted
 from capspoe.figures.traversal import traversal
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import sample_grid, tile
@@ -154,6 +156,18 @@ def test_blend_ends_in_the_reconstructions(api, network, test_pixels):
     frames = pixels(api.post("/api/blend", json={**ends, "steps": 5}).json()["frames"]).reshape(28, 5, 28)
     np.testing.assert_allclose(frames[:, 0], network.reconstruct(test_pixels[:1])[0, ..., 0], atol=0.01)
     np.testing.assert_allclose(frames[:, 4], decoded(network, {3: POSE})[..., 0], atol=0.01)
+
+
+def test_explain_ends_in_what_the_model_finds(api, network, test_pixels):
+    answer = api.post("/api/explain", json={"image": {"index": 2}}).json()
+    found = network.explain(test_pixels[2:3], 2, shift=SHIFT)
+    assert answer["capsules"] == found.capsule[0].tolist()
+    np.testing.assert_allclose(answer["poses"], found.pose[0, :, :N], atol=1e-3)
+    frames = pixels(answer["frames"]).reshape(2, 28, answer["count"], 28, 3)
+    last = [tinted(one, np.eye(2)[m][:, None, None]) for m, one in enumerate(found.objects[0])]
+    np.testing.assert_allclose(frames[:, :, -1], last, atol=0.01)
+    assert np.abs(frames[:, :, 0] - frames[:, :, -1]).max() > 0.01
+    np.testing.assert_allclose(pixels(answer["owner"]), tinted(test_pixels[2] / 255, found.owner[0]), atol=0.01)
 
 
 def test_images(api):

@@ -33,7 +33,7 @@ def browser():
 @pytest.fixture
 def page(browser, address):
     browser.look()
-    browser.open(f"{address}/")
+    browser.open(f"{address}/#view=play")
     yield browser
     assert browser.problems() == []
 
@@ -46,7 +46,7 @@ def chosen(page):
     return page.find("#gallery [aria-pressed=true]").get_attribute("data-capsule")
 
 
-def test_it_opens_on_play(page):
+def test_play(page):
     assert len(page.all("#gallery .tile")) == 4
     assert page.text("status") == "trained"
     assert len(page.all(".slider")) == N
@@ -60,6 +60,29 @@ def test_it_opens_on_play(page):
         ".observe({type: 'layout-shift', buffered: true}); setTimeout(() => done(sum), 200)"
     )
     assert shift < 0.1
+
+
+def test_two_come_apart(page, address):
+    page.open(f"{address}/")  # the first view, with an example
+    page.until("document.getElementById('apart-by').value === '1'")
+    assert page.text("two-title").startswith("One is ")
+    apart = page.pixels("apart")
+    page.js("const by = document.getElementById('apart-by'); by.value = 0; by.dispatchEvent(new Event('input'))")
+    together = page.pixels("apart")
+    assert together != apart
+    page.drag("apart", (0.5, 0.5), (0.8, 0.6))
+    assert page.pixels("apart") not in (together, apart)
+    page.until("location.hash.includes('two=d')")
+    link, owner = page.driver.current_url, page.pixels("owner")
+    page.click("#two-clear")
+    assert page.text("two-title") == "Waiting for two objects"
+    page.stroke([60, 60], [190, 200], "two-pad")
+    page.until("document.getElementById('apart-by').value === '1'")
+    assert page.pixels("owner") != owner
+    page.keys("z", control=True)
+    assert page.text("two-title") == "Waiting for two objects"
+    page.open(link)
+    until(lambda: page.pixels("owner") == owner)
 
 
 def test_the_first_visit(page):
@@ -118,10 +141,10 @@ def test_keyboard_only(page):
     page.keys(*[Keys.ARROW_RIGHT] * 20)
     assert page.values()[0] == "2.00"
     assert page.js("return document.activeElement.ariaValueText") == "2.00 standard deviations"
-    page.keys("2")  # another view: its undo is not that of Play
+    page.keys("3")  # another view: its undo is not that of Play
     page.until("!document.querySelector('.view.recognise').hidden")
     page.keys("z", control=True)
-    page.keys("1")
+    page.keys("2")
     assert page.values()[0] == "2.00"
     page.keys("z", control=True)  # twenty presses are one step
     assert page.values()[0] == "0.00"
@@ -225,7 +248,7 @@ def test_a_link_that_does_not_fit_starts_afresh(page, address):
     page.open(f"{address}/#view=nothing&on=77:1,1,1,1,1,1&capsule=-3&image=q&t=9")
     assert page.values() == MEAN
     assert "does not fit" in page.text("toasts")
-    page.open(f"{address}/#run=another")
+    page.open(f"{address}/#view=play&run=another")
     assert "another run" in page.text("toasts")
 
 
@@ -288,7 +311,7 @@ def test_a_phone_and_dark_mode(page, address):
     page.look(PHONE, dark=True)
     page.open(f"{address}/#image=i3")
     assert page.js(background) == "rgb(15, 17, 21)"
-    for view in ("play", "recognise", "routing", "blend", "training"):
+    for view in ("two", "play", "recognise", "routing", "blend", "training"):
         page.find(f".tabs [data-view={view}]").click()
         page.until(f"!document.querySelector('.view.{view}').hidden")
         assert page.js("return document.documentElement.scrollWidth <= innerWidth"), view
@@ -313,7 +336,7 @@ def test_without_the_server_it_says_so_and_carries_on(page):
 def test_several_capsules_without_the_gate(browser, ungated_run):
     with served(ungated_run) as address:
         browser.look()
-        browser.open(f"{address}/")
+        browser.open(f"{address}/#view=play")
         before = browser.pixels()
         browser.choose(2)
         browser.changed(before)

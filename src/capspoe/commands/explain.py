@@ -26,6 +26,8 @@ class Explain:
     """Number of objects in an image (default: found for each image, up to 3)."""
     compose: Literal["maximum", "sum", "occlusion"] = "maximum"
     """How objects overlap: strokes, light, or opaque with the first in front."""
+    shift: float = 0.0
+    """Pixels by which objects may lie away from their usual place, such as 2 for digits that are not centred."""
     count: int = 10
     """Number of images, if there are many."""
     out: Path | None = None
@@ -45,7 +47,7 @@ def explain(argv: list[str]) -> None:
     check_count("count", a.count)
     model = CapsulePoE.load(a.run)
     images = model.array(model.tensor(open_images(model, a.image, a.count)))
-    found = model.explain(images, a.objects, a.compose)
+    found = model.explain(images, a.objects, a.compose, a.shift)
     for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
         parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]
         print(f"image {row}: {', '.join(parts)}")

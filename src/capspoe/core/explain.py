@@ -55,15 +55,13 @@ class Search(NamedTuple):
     starts: int = 2  # poses of each capsule that proposals start from: its mean, and draws that fit well
     proposal_steps: int = 20
     proposal_rate: float = 0.25
-    sets: tuple[int, ...] = (
-        60,
-        8,
-    )  # of capsules that are fitted with the linear decoder, and with the real one
+    sets: tuple[int, ...] = (60, 8)  # fitted with the linear decoder, and with the real one
     steps: tuple[int, ...] = (15, 15)
     rate: float = 0.2
     error_weight: float = 6.0  # lambda
     tolerance: float = 0.1  # epsilon
     object_cost: float = 35.0  # of another object, when their number is not given
+    shift: float = 0.0  # pixels by which objects may be moved
 
 
 def maximum(objects: Float[Tensor, "R k C H W"]) -> Float[Tensor, "R C H W"]:
@@ -222,6 +220,11 @@ def search_steps(
     search: Search = Search(),  # noqa: B008
 ) -> Iterator[Sets]:
     """Explain images by k capsules, with a cheap decoder and the real one; yields every step, the best sets first."""
+    if k > min(MOST + 1, shape[0]):
+        raise InputError(f"k must be at most {min(MOST + 1, shape[0])}, not {k}")
+    if search.shift:
+        decoders = shifted(decoders[0], search.shift), shifted(decoders[1], search.shift)
+        shape = shape[0], shape[1] + 2
     target = images[:, None]
     capsule, pose = select(propose(decoders[0], images, shape, search), images, k, compose, search)
 
@@ -271,6 +274,20 @@ def linear_decoder(
     return decode_linear
 
 
+def shifted(decode: Decode, shift: float) -> Decode:
+    """A decoder of two more numbers: how far the object is moved right and down, in units of shift / 2 pixels."""
+
+    def decode_shifted(capsule: Tensor, white: Tensor) -> Tensor:
+        images = decode(capsule, white[:, :-2])
+        size = torch.tensor(images.shape[:1:-1], device=white.device)
+        map_R23 = torch.eye(2, 3, device=white.device).repeat(len(white), 1, 1)
+        map_R23 = torch.cat([map_R23[:, :, :2], (-shift * white[:, -2:] / size)[:, :, None]], 2)
+        grid = F.affine_grid(map_R23, list(images.shape), align_corners=False)
+        return F.grid_sample(images, grid, align_corners=False)
+
+    return decode_shifted
+
+
 _DECODERS: WeakKeyDictionary[Network, tuple[Any, tuple[Decode, Decode]]] = WeakKeyDictionary()
 
 
@@ -290,7 +307,8 @@ class Explanation(NamedTuple):
 
     capsule        (n, k); -1 where an image has fewer objects than others
     probability    (n, k): of the capsule, among all sets of capsules that were refined
-    pose           (n, k, N): whitened, so that it is standard normal over the capsule's own images
+    pose           (n, k, N): whitened, so that it is standard normal over the capsule's own images; where objects may
+                   be moved, two more numbers say how far to the right and down, in units of shift / 2 pixels
     objects        (n, k, H, W, C): each object decoded alone
     owner          (n, k, H, W): the responsibility of each object for each pixel; sums to 1
     image          (n, H, W, C): the objects composed
@@ -350,8 +368,6 @@ def explain(
     check_choice("compose", compose, tuple(COMPOSITIONS))
     if k is not None:
         check_count("k", k)
-        if k > min(MOST + 1, network.top.upper[0]):
-            raise InputError(f"k must be at most {min(MOST + 1, network.top.upper[0])}, not {k}")
     how, decoders, parts = COMPOSITIONS[compose], decoders_of(network), []
     counts = range(1, min(MOST, network.top.upper[0]) + 1) if k is None else [k]
     for x in (part for chunk in network.chunks(images) for part in chunk.split(CHUNK)):

@@ -86,6 +86,7 @@ ENDPOINTS = (
     Endpoint("GET", "/images", Session.images,
              {"start": integer(0, 10**9, 0), "count": integer(1, 96, 24), "capsule": integer(-1, 9999, -1)}),
     Endpoint("POST", "/recognise", Session.recognise, {"image": IMAGE}),
+    Endpoint("POST", "/explain", Session.explain, {"image": IMAGE}),
     Endpoint("POST", "/routing", Session.routing, {"image": IMAGE}),
     Endpoint("POST", "/blend", Session.blend, {"first": END, "last": END, "steps": integer(2, 33, 9)}),
 )  # fmt: skip

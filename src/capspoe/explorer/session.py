@@ -15,12 +15,14 @@ from torch import Tensor
 
 from capspoe import data
 from capspoe.core.checks import check_capsule
+from capspoe.core.explain import Search, best_of, decoders_of, maximum, search_steps
 from capspoe.core.gates import on_weights
 from capspoe.core.noise import Noise
 from capspoe.core.routing import route
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
 from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
+from capspoe.figures.explanation import tinted
 from capspoe.figures.gallery import label_of
 from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
 from capspoe.figures.traversal import sliders
@@ -37,6 +39,7 @@ STRIP = (-3, -2, -1, 0, 1, 2, 3)  # positions in a strip
 SURVEYED = 1024  # test images that decide what a capsule is called
 SURVEYED_IN_TRAINING = 256
 PIECE = 4  # images processed between two yields
+SHIFT = 2.0  # pixels by which digits in a drawing may be off the middle
 MAX_ITERATIONS = 5  # routing iterations shown, the first and the last among them
 
 
@@ -245,6 +248,27 @@ class Session:
             "unlike": limit is not None and error > limit,
             "input": sheet([pixels]),
             "reconstruction": sheet(self.images_of(up.state, up.c)),
+        }
+
+    def explain(self, image: Mapping[str, Any]) -> Steps:
+        """Two objects that overlap: the steps of the search as two rows of frames, and whose each pixel is."""
+        network, pixels, frames = self.network, self.read(image), []
+        x, search = network.tensor(pixels), Search(shift=SHIFT)
+        for step in search_steps(decoders_of(network), x, network.top.upper, 2, search=search):
+            found = best_of(step, maximum, 2)
+            frames.append(found.objects[0])
+            yield
+        moved = [np.square(frame - other).sum() for frame in frames for other in (frames[-1], frames[-1][::-1])]
+        frames = [f[::-1] if b < a else f for f, a, b in zip(frames, moved[::2], moved[1::2], strict=True)]
+        rows = [[tinted(f[m], np.eye(2)[m][:, None, None]) for f in frames] for m in range(2)]
+        return {
+            "frames": sheet(*rows),
+            "count": len(frames),
+            "capsules": found.capsule[0].tolist(),
+            "probability": rounded(found.probability[0]),
+            "poses": [rounded(pose[: network.top.upper[1]]) for pose in found.pose[0]],
+            "owner": sheet([tinted(pixels, found.owner[0])]),
+            "input": sheet([pixels]),
         }
 
     def routing(self, image: Mapping[str, Any]) -> Answer:

@@ -10,7 +10,7 @@ from torch import Tensor
 from capspoe.config import Device
 from capspoe.core.autoencoder import ConvAutoencoder
 from capspoe.core.checks import check_choice
-from capspoe.core.explain import Explanation, explain
+from capspoe.core.explain import Explanation, Search, explain
 from capspoe.core.network import Network
 from capspoe.core.sampling import Samples, sample
 from capspoe.errors import CapspoeWarning, DamageWarning, InputError
@@ -115,6 +115,9 @@ class CapsulePoE(Network):
         """Generate images; see `capspoe.core.sampling.sample`."""
         return sample(self, count, capsule, prior, gibbs, seed, prior_scale)
 
-    def explain(self, images: Any, k: int | None = 2, compose: str = "maximum") -> Explanation:
-        """The k objects in each image, which may overlap; see `capspoe.core.explain.explain`."""
-        return explain(self, images, k, compose)
+    def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:
+        """The k objects in each image, which may overlap, and be `shift` pixels away from the usual place.
+
+        See `capspoe.core.explain.explain`.
+        """
+        return explain(self, images, k, compose, Search(shift=shift))

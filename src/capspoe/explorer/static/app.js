@@ -8,10 +8,11 @@ import recognise from "./recognise.js";
 import routing from "./routing.js";
 import { posesChanged, readAddress, setPoses, state, writeAddressNow, zeros } from "./state.js";
 import training from "./training.js";
+import two from "./two.js";
 
 // A view has a name, a title, a sentence about it (`lead`), its markup, and `setUp`, which is called once the run has a checkpoint. It may have
 // `open`, `clicks` and `keys` (functions by the id of a button and by key) and `history` (for Ctrl+Z).
-const VIEWS = [play, recognise, routing, blend, training];
+const VIEWS = [two, play, recognise, routing, blend, training];
 let started = false;
 
 const current = () => VIEWS.find(({ name }) => name === state.view);

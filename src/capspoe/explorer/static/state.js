@@ -4,11 +4,12 @@ import { debounce, emit, undoHistory } from "./lib.js";
 
 export const state = {
   run: null, // the answer of /api/run
-  view: "play",
+  view: "two",
   capsule: 0, // the one whose pose is on the sliders
   on: [], // the capsules that are on
   poses: {}, // capsule -> pose in standard deviations; capsules that are off keep theirs
   image: null, // the image that was recognised, as the server takes it: {index} or {data, fit}
+  two: null, // the image with two objects
   blend: { first: null, last: null, t: 0.5 }, // null: within the capsule that is on, see blend.js
 };
 
@@ -72,6 +73,7 @@ function readImage(text) {
 function address() {
   const fields = new URLSearchParams({ run: state.run.name, view: state.view, capsule: state.capsule, on: textOfPoses(posesOn()) });
   if (state.image) fields.set("image", textOfImage(state.image));
+  if (state.view === "two" && state.two) fields.set("two", textOfImage(state.two));
   if (state.view === "blend" && state.blend.first) {
     fields.set("from", textOfImage(state.blend.first));
     fields.set("to", textOfImage(state.blend.last));
@@ -99,7 +101,8 @@ export function readAddress(views) {
     last: readImage(fields.get("to")) ?? state.blend.last,
     t: t >= 0 && t <= 1 ? t : state.blend.t,
   };
-  const image = readImage(fields.get("image"));
+  const [image, two] = ["image", "two"].map((name) => readImage(fields.get(name))).map((one) => (one?.poses ? null : one));
+  state.two = two;
   const own = (fields.get("run") ?? state.run.name) === state.run.name;
-  return { image: image?.poses ? null : image, fits: own && (!fields.has("on") || poses !== null) };
+  return { image, fits: own && (!fields.has("on") || poses !== null) };
 }

@@ -1,0 +1,172 @@
+// Two at once: draw two things over each other and watch them come apart.
+
+import { mostly } from "./capsules.js";
+import { $, el, get, latest, listen, percent, picture, post, show, undoHistory } from "./lib.js";
+import { setUpPad } from "./pad.js";
+import { state, writeAddress } from "./state.js";
+
+const [FRAME, SLIDE] = [45, 700]; // milliseconds of a step of the search, and of the way apart
+
+const figure = (id, label) => `<figure><canvas class="picture" id="${id}" role="img" aria-label="${label}"></canvas>
+  <figcaption id="${id}-name"></figcaption></figure>`;
+const markup = `
+  <div class="panel stack">
+    <div class="head"><h2>Draw two over each other</h2><button class="small" id="two-clear">Clear</button></div>
+    <div class="pad-box">
+      <canvas class="pad" id="two-pad" width="280" height="280" role="img" aria-label="Drawing pad for two"></canvas>
+      <div class="hint" id="two-hint">Draw here</div>
+    </div>
+    <button class="main" id="example">Two test images</button>
+  </div>
+  <div class="panel stack">
+    <div class="head"><h2 id="two-title" aria-live="polite"></h2><button class="small" id="again">Show it again</button></div>
+    <canvas class="apart" id="apart" role="img" aria-label="The two objects; drag either of them"></canvas>
+    <input type="range" id="apart-by" min="0" max="1" step="0.01" aria-label="How far apart">
+    <div class="trio">${figure("owner", "Pixels by object")}${figure("object-0", "One object")}${figure("object-1", "The other")}</div>
+  </div>`;
+
+let pad;
+let subject = null; // the image to explain, as the server takes it
+let found = null; // the answer, with its frames as a picture
+let places = [[0, 0], [0, 0]]; // how far each object was moved, in pixels
+let turn = 0; // of the animation; an older one stops
+
+const strokes = undoHistory(() => ({ pixels: pad.read(), subject }), (before) => {
+  pad.write(before.pixels);
+  take(before.subject);
+}, 30);
+
+function take(image) {
+  [subject, found] = [image, null];
+  $("two-hint").hidden = image !== null;
+  draw();
+  if (image) look();
+}
+
+const look = latest(async () => {
+  const image = subject;
+  const answer = await post("explain", { image });
+  const [frames, owner, input] = await Promise.all([answer.frames, answer.owner, answer.input].map(picture));
+  if (image !== subject) return;
+  if (image === state.two) pad.put(input); // of a link
+  found = { ...answer, frames };
+  state.two = { data: answer.input, fit: false };
+  writeAddress();
+  show($("owner"), owner);
+  animate();
+});
+
+/** The two objects where they were moved to, after a step of the search. */
+function draw(step = found?.count - 1) {
+  const [height, width] = state.run.image;
+  Object.assign($("apart"), { width: 2 * width, height });
+  const context = $("apart").getContext("2d");
+  context.globalCompositeOperation = "lighten";
+  $("two-title").textContent = subject ? "Looking …" : "Waiting for two objects";
+  for (const id of ["owner", "object-0", "object-1"]) $(`${id}-name`).textContent = "";
+  if (!found) return void ($("owner").width = $("object-0").width = $("object-1").width = 0);
+  const names = found.capsules.map((j) => mostly(j) || `capsule ${j}`);
+  $("two-title").textContent = `One is ${names.join(", the other ")}`;
+  $("owner-name").textContent = "which pixel belongs to which";
+  places.forEach(([x, y], m) => {
+    context.drawImage(found.frames, step * width, m * height, width, height, width / 2 + x, y, width, height);
+    show($(`object-${m}`), found.frames, state.run.image, m, step);
+    $(`object-${m}-name`).textContent = `${names[m]} · capsule ${found.capsules[m]}, ${percent(found.probability[m])}`;
+  });
+}
+
+function moveApart(by) {
+  const half = (by * state.run.image[1]) / 2;
+  places = [[-half, 0], [half, 0]];
+  $("apart-by").value = by;
+}
+
+/** Shows the steps of the search, and then moves the objects apart. */
+function animate() {
+  const [mine, start] = [++turn, performance.now()];
+  const fast = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1e9 : 1;
+  const tick = (now) => {
+    if (mine !== turn || !found) return;
+    const time = fast * Math.max(0, now - start);
+    const by = Math.min(1, Math.max(0, (time - found.count * FRAME) / SLIDE));
+    moveApart(by * (2 - by));
+    draw(Math.min(Math.floor(time / FRAME), found.count - 1));
+    if (by < 1) requestAnimationFrame(tick);
+  };
+  tick(start);
+}
+
+/** Two test images with different labels, if they have any. */
+const example = latest(async () => {
+  const start = Math.floor(Math.random() * Math.max(1, state.run.test_images - 12));
+  const { images } = await get(`images?start=${start}&count=12`, "two");
+  const [height, width] = state.run.image;
+  const canvas = el("canvas", { width, height });
+  const context = canvas.getContext("2d");
+  context.globalCompositeOperation = "lighten";
+  for (const { image } of [images[0], images.find(({ label }) => label !== images[0].label) ?? images.at(-1)])
+    context.drawImage(await picture(image), 0, 0);
+  strokes.remember();
+  pad.clear();
+  pad.put(canvas);
+  take({ data: canvas.toDataURL("image/png"), fit: false });
+});
+
+/** Takes hold of the nearer object. */
+function drag(event) {
+  if (!found || event.button !== 0) return;
+  const [box, [height, width]] = [$("apart").getBoundingClientRect(), state.run.image];
+  const scale = (2 * width) / box.width;
+  const at = [(event.clientX - box.left) * scale - width, (event.clientY - box.top) * scale - height / 2];
+  const [near, far] = places.map(([x, y]) => Math.hypot(at[0] - x, at[1] - y));
+  const m = Number(far < near);
+  const [x, y] = places[m];
+  turn++; // ends the animation
+  $("apart").setPointerCapture(event.pointerId);
+  $("apart").onpointermove = (to) => {
+    places[m] = [x + (to.clientX - event.clientX) * scale, y + (to.clientY - event.clientY) * scale];
+    draw();
+  };
+}
+
+function open() {
+  if (state.view !== "two" || subject) return;
+  if (state.two) take(state.two);
+  else if (state.run.test_images) example();
+}
+
+export default {
+  name: "two",
+  title: "Two at once",
+  lead: "Two capsules explain two things that overlap, though none of them ever saw two at once. Drag one of them away.",
+  markup,
+  history: strokes,
+  open,
+  clicks: {
+    example,
+    again: animate,
+    "two-clear"() {
+      strokes.remember();
+      pad.clear();
+      take(null);
+    },
+  },
+  setUp() {
+    const after = () => take({ data: pad.url(), fit: subject?.fit ?? true }); // test images have their size already
+    pad = setUpPad($("two-pad"), strokes.remember, () => ($("two-hint").hidden = true), after);
+    pad.clear();
+    take(null);
+    $("apart").addEventListener("pointerdown", drag);
+    $("apart").addEventListener("lostpointercapture", () => ($("apart").onpointermove = null));
+    $("apart-by").addEventListener("input", () => {
+      turn++;
+      moveApart(Number($("apart-by").value));
+      draw();
+    });
+    listen("model", () => {
+      $("example").disabled = !state.run.test_images;
+      if (subject) look();
+      else open();
+    });
+  },
+};

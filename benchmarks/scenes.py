@@ -1,9 +1,9 @@
-"""Several objects at once, and damage: python benchmarks/scenes.py RUN [--count 1000] [--seed 0] [--only ROW ...]
+"""Several objects at once, and damage: python benchmarks/scenes.py [RUN] [--count 300] [--seed 0] [--only ROW ...]
 
 Every row explains the same scenes of test images (`scene_data.make_scenes`, by seed). A capsule is named by the
 commonest label of the training images for which it is on; labels are used for nothing else, except by the supervised
-network. The results are added to benchmarks/records/scenes-DATA-SEED.json row by row. --figure x.png draws ten pairs
-instead.
+network. The results are added to benchmarks/records/scenes-DATA-SEED.json row by row. Then, or at once without a run,
+docs/scenes.md is written from these records and benchmarks/scenes.md.in. --figure x.png draws ten pairs instead.
 """
 
 import argparse
@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from results import DOCS, RECORDS, fill
 from scene_data import Scenes, make_scenes
-from sklearn.decomposition import PCA
+from scores import number
+from sklearn.decomposition import NMF, PCA
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,6 +29,7 @@ from torch.nn import functional as F
 from capspoe import kernels
 from capspoe.core import explain as E
 from capspoe.core.prior import CapsulePrior
+from capspoe.core.routing import route
 from capspoe.data import load
 from capspoe.figures.explanation import tinted
 from capspoe.figures.sheet import Row, draw_rows, write
@@ -34,10 +37,10 @@ from capspoe.run.model import CapsulePoE
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.spectral import spectral_groups
 
-RECORDS = Path(__file__).parent / "records"
 NAMED = 4_000  # training images that name the capsules
 GROUPED = 15_000  # training images of the linear baseline
 BANK = 2_000  # training images of the nearest pair
+NINE = 9  # capsules that the gate proposes
 
 
 class Answer(NamedTuple):
@@ -46,6 +49,7 @@ class Answer(NamedTuple):
     labels: np.ndarray
     objects: np.ndarray | None = None
     owner: np.ndarray | None = None
+    proposed: np.ndarray | None = None  # (n, 9)
 
 
 class Bench:
@@ -57,14 +61,82 @@ class Bench:
         on = self.model.encode(self.train.pixels[:NAMED]).on.argmax(1)
         self.names = commonest(on, self.train.labels[:NAMED], self.model.top.upper[0])
 
-    def gate(self, scenes: Scenes) -> Answer:
-        """The most probable capsules of the gate."""
-        on = self.model.encode(scenes.images).on
-        return Answer(self.names[np.argsort(-on, 1)[:, : scenes.objects.shape[1]]])
+    def on(
+        self, images: np.ndarray, normalize: str = "lower", iterations: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """P(on) and the poses z by the gate, with another way of routing."""
+        top = self.model.top
+        x = self.model.up(self.model.tensor(images)).x
+        scale = top.upper[0] / top.lower[0] if normalize == "upper" else 1.0  # uniform routing gives the same z
+        z = route(x - top.mu, scale * top.W, iterations or top.iterations, normalize, top.agreement, top.sharpness).z
+        return top.on_probability(z + top.b, x), z + top.b
 
-    def search(self, scenes: Scenes, compose: str = "maximum") -> Answer:
-        found = self.model.explain(scenes.images, scenes.objects.shape[1], compose)
+    def gate(self, scenes: Scenes, *routing: Any) -> Answer:
+        """The most probable capsules of the gate, and the labels of its nine best."""
+        on, _ = self.on(scenes.images, *routing)
+        order = self.names[on.argsort(1, descending=True).numpy()]
+        return Answer(order[:, : scenes.objects.shape[1]], proposed=order[:, :NINE])
+
+    def search(self, scenes: Scenes, compose: str = "maximum", shift: float = 0.0) -> Answer:
+        found = self.model.explain(scenes.images, scenes.objects.shape[1], compose, shift)
         return Answer(self.names[found.capsule], found.objects, found.owner)
+
+    def searched(self, scenes: Scenes, compose: E.Compose = E.maximum, start: Any = None) -> Answer:
+        """The search with another composition, or with `start` in the place of the starts of the proposals."""
+        k, parts, own = scenes.objects.shape[1], [], E.starts
+        try:
+            for x in self.model.tensor(scenes.images).split(E.CHUNK):
+                if start:
+                    poses = start(x)
+                    E.starts = lambda *_, poses=poses: poses  # type: ignore[assignment]
+                steps = E.search_steps(E.decoders_of(self.model), x, self.model.top.upper, k, compose)
+                parts.append(E.best_of(E.last(steps), E.maximum, k))
+        finally:
+            E.starts = own
+        found = E.Explanation(*map(np.concatenate, zip(*parts, strict=True)))
+        return Answer(self.names[found.capsule], found.objects, found.owner)
+
+    def routed_start(self, iterations: int) -> Callable[[Tensor], Tensor]:
+        """Proposals start at the mean and at the pose that routing of the scene gives each capsule."""
+
+        def start(x: Tensor) -> Tensor:
+            _, z = self.on(self.model.array(x), "lower", iterations)
+            J = self.model.top.upper[0]
+            white = self.model.prior.to_white(torch.arange(J).repeat(len(x)), z.flatten(0, 1)).view(z.shape)
+            return torch.stack([torch.zeros_like(white), white.clamp(-2, 2)], 2)
+
+        return start
+
+    def codes(self, scenes: Scenes) -> Answer:
+        """Pairs of the gate's nine best, composed in the code: logits added, relative to those of a blank image."""
+        model, top = self.model, self.model.top
+        blank = torch.logit(model.up(torch.zeros(1, *model.tensor(scenes.images[:1]).shape[1:])).x, eps=1e-4)
+        pairs, parts = torch.tensor(list(itertools.combinations(range(NINE), 2))), []
+        for images in np.array_split(scenes.images, -(-len(scenes.images) // E.CHUNK)):
+            on, z = self.on(images)
+            x = model.up(model.tensor(images)).x[:, None]
+            capsule = on.topk(NINE, 1).indices[:, pairs]
+            rows = torch.arange(len(x))[:, None, None]
+            white = model.prior.to_white(capsule.flatten(), z[rows, capsule].flatten(0, 2)).unflatten(
+                0, capsule.shape
+            )
+
+            def code(which: Tensor, white: Tensor) -> Tensor:
+                h = E.place(model.prior.from_white(which, white), which, top.upper[0])
+                return torch.logit(model.down_to_code(h, None, 1.0, which), eps=1e-6)[:, None] - blank
+
+            def likelihood(logits: Tensor, x: Tensor = x) -> Tensor:
+                p = torch.sigmoid(logits[:, :, :, 0].sum(2) + blank)
+                return -F.binary_cross_entropy(p, x.expand_as(p), reduction="none").sum((2, 3))
+
+            best = E.best_first(E.last(E.fit(code, capsule, white.clamp(-2, 2), likelihood, 25, 0.2)))
+            drawn = E.decoders_of(model)[1](best.capsule[:, 0].flatten(), best.pose[:, 0].flatten(0, 1))
+            objects = drawn.unflatten(0, (len(x), 2))
+            parts.append((self.names[best.capsule[:, 0].numpy()], objects, E.responsibilities(objects, E.maximum)))
+        labels, objects, owner = (
+            np.concatenate([np.asarray(v) for v in values]) for values in zip(*parts, strict=True)
+        )
+        return Answer(labels, objects.transpose(0, 1, 3, 4, 2), owner)
 
     def oracle(self, scenes: Scenes) -> Answer:
         """Told the capsules, which the gate gives for each object alone; only the poses are searched."""
@@ -86,13 +158,19 @@ class Bench:
         return Answer(self.names[best.capsule], best.objects, best.owner)
 
     @cache  # noqa: B019
-    def linear(self) -> tuple[tuple[E.Decode, E.Decode], tuple[int, int], np.ndarray]:
-        """Spectral groups of codes and 16 principal components of each in the place of capsules."""
-        model, (J, N) = self.model, self.model.top.upper
-        codes = codes_in_memory(model, self.train.pixels[:GROUPED])
-        group = spectral_groups(codes, J, model.config.neighbours, model.config.seed)
+    def groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The codes of training images, their spectral groups, and the names of the groups."""
+        config = self.model.config
+        codes = codes_in_memory(self.model, self.train.pixels[:GROUPED])
+        group = spectral_groups(codes, self.model.top.upper[0], config.neighbours, config.seed)
         assert group is not None
-        flat = codes.reshape(len(codes), -1).astype(np.float32)
+        names = commonest(group, self.train.labels[:GROUPED], self.model.top.upper[0])
+        return codes.reshape(len(codes), -1).astype(np.float32), group, names
+
+    @cache  # noqa: B019
+    def linear(self) -> tuple[tuple[E.Decode, E.Decode], tuple[int, int]]:
+        """16 principal components of each group of codes in the place of capsules."""
+        model, (J, N), (flat, group, _) = self.model, self.model.top.upper, self.groups()
         prior, means, axes = CapsulePrior(J, N, 1), [], []
         for j in range(J):
             pca = PCA(N, random_state=0).fit(flat[group == j])
@@ -106,16 +184,41 @@ class Bench:
             code = torch.sigmoid(E.LOGIT_SCALE * torch.logit(code, eps=1e-3))
             return model.autoencoder.decode(code.view(-1, *model.autoencoder.capsules))
 
-        names = commonest(group, self.train.labels[:GROUPED], J)
-        return (E.linear_decoder(decode, (J, N)), decode), (J, N), names
+        return (E.linear_decoder(decode, (J, N)), decode), (J, N)
 
     def pca(self, scenes: Scenes) -> Answer:
-        decoders, shape, names = self.linear()
-        k, parts = scenes.objects.shape[1], []
+        (decoders, shape), names, k = self.linear(), self.groups()[2], scenes.objects.shape[1]
+        parts = []
         for x in self.model.tensor(scenes.images).split(E.CHUNK):
             parts.append(E.best_of(E.last(E.search_steps(decoders, x, shape, k)), E.maximum, k))
         found = E.Explanation(*map(np.concatenate, zip(*parts, strict=True)))
         return Answer(names[found.capsule], found.objects, found.owner)
+
+    @cache  # noqa: B019
+    def strokes(self) -> Tensor:
+        """For each group 16 non-negative components of its images, (J, 16, P)."""
+        pixels, (_, group, _) = self.train.pixels[:GROUPED].reshape(GROUPED, -1) / 255, self.groups()
+        N = self.model.top.upper[1]
+        fits = [NMF(N, random_state=0, tol=1e-3).fit(pixels[group == j][:500]) for j in np.unique(group)]
+        return torch.from_numpy(np.stack([fit.components_ for fit in fits])).float()
+
+    def factors(self, scenes: Scenes, steps: int = 40) -> Answer:
+        """Every pair of groups, the sum of their components fitted by multiplicative updates; the best fit wins."""
+        parts, J = self.strokes(), self.model.top.upper[0]
+        pairs = torch.tensor(list(itertools.combinations(range(J), 2)))
+        basis = parts[pairs].flatten(1, 2)  # (pairs, 2 N, P)
+        gram, found = basis @ basis.mT, []
+        for x in self.model.tensor(scenes.images):
+            target, weight = (basis @ x.flatten())[:, :, None], torch.ones(len(pairs), basis.shape[1], 1)
+            for _ in range(steps):
+                weight = weight * target / (gram @ weight).clamp_min(1e-9)
+            error = ((basis.mT @ weight)[:, :, 0] - x.flatten()).square().sum(1)
+            best = int(error.argmin())
+            alone = torch.einsum("mn,mnp->mp", weight[best].view(2, -1), parts[pairs[best]])
+            found.append((self.groups()[2][pairs[best]], alone.clamp_max(1).view(2, *x.shape)))
+        objects = torch.stack([alone for _, alone in found])
+        owner = E.responsibilities(objects, E.total).numpy()
+        return Answer(np.stack([names for names, _ in found]), objects.permute(0, 1, 3, 4, 2).numpy(), owner)
 
     def nearest(self, scenes: Scenes) -> Answer:
         """The two of 2,000 training images, by maximum; pairs of the 100 that explain a part best."""
@@ -150,7 +253,6 @@ class Bench:
             optimizer.step()
         return net
 
-    @torch.no_grad()
     def supervised(self, scenes: Scenes) -> Answer:
         logits = self.network()(self.model.tensor(scenes.images))
         return Answer(logits.topk(scenes.objects.shape[1], 1).indices.numpy())
@@ -165,6 +267,9 @@ def score(scenes: Scenes, answer: Answer) -> dict[str, float]:
     """All labels right; the error of each object alone; ARI and intersection over union of the pixels."""
     n, k = scenes.labels.shape
     scores = {"right": float((np.sort(answer.labels, 1) == np.sort(scenes.labels, 1)).all(1).mean())}
+    if answer.proposed is not None:
+        held = (answer.proposed[:, None] == scenes.labels[:, :, None]).any(2).all(1)
+        scores["among nine"] = float(held.mean())
     if answer.objects is None:
         return scores
     truth = scenes.objects / 255
@@ -173,6 +278,10 @@ def score(scenes: Scenes, answer: Answer) -> dict[str, float]:
     best = np.array(orders)[errors.argmin(0)]
     found = answer.objects[np.arange(n)[:, None], best]
     scores["error"] = float(errors.min(0).mean())
+    if answer.owner is not None and k > 1:  # pixels of the image where an object owns them, and else its own
+        owner, image = answer.owner[np.arange(n)[:, None], best][..., None], scenes.images[:, None] / 255
+        cut = owner * image + (1 - owner) * np.minimum(found, image)
+        scores["error cut out"] = float(np.square(cut - truth).mean())
     masks, inks = (found > 0.5).any(-1), (truth > 0.5).any(-1)
     union = (masks | inks).sum((2, 3)).clip(1)
     scores["iou"] = float(((masks & inks).sum((2, 3)) / union).mean())
@@ -183,23 +292,118 @@ def score(scenes: Scenes, answer: Answer) -> dict[str, float]:
     return scores
 
 
+def soft(objects: Tensor) -> Tensor:
+    """The maximum with every pixel shared between the objects: routing weights in the middle of the search."""
+    return (E.responsibilities(objects, E.maximum)[:, :, None] * objects).sum(1)
+
+
 def rows(bench: Bench) -> dict[str, tuple[str, Callable[[Scenes], Answer]]]:
     """Name of a row: the kind of scene, and who explains it."""
     found: dict[str, tuple[str, Callable[[Scenes], Answer]]] = {
-        "gate's two best": ("superposed", bench.gate),
         "search": ("superposed", bench.search),
+        "gate's two best": ("superposed", bench.gate),
+        "gate's two best, no routing": ("superposed", lambda s: bench.gate(s, "lower", 1)),
+        "gate's two best, routing over upper capsules": ("superposed", lambda s: bench.gate(s, "upper")),
+        "spectral groups + PCA, same search": ("superposed", bench.pca),
+        "shifted, gate": ("shifted", bench.gate),
+        "shifted, search": ("shifted", bench.search),
+        "shifted, search with shift": ("shifted", lambda s: bench.search(s, shift=2.0)),
         "told the capsules": ("superposed", bench.oracle),
         "nearest pair of 2,000 images": ("superposed", bench.nearest),
+        "codes composed": ("superposed", bench.codes),
+        "spectral groups + NMF": ("superposed", bench.factors),
+        "supervised network": ("superposed", bench.supervised),
+        "as it is": ("superposed", bench.searched),
+        "soft maximum": ("superposed", lambda s: bench.searched(s, soft)),
+        "starts by routing": ("superposed", lambda s: bench.searched(s, start=bench.routed_start(3))),
+        "starts without routing": ("superposed", lambda s: bench.searched(s, start=bench.routed_start(1))),
+        "three, gate": ("three", bench.gate),
+        "three, search": ("three", bench.search),
     }
     for kind in ("hole", "missing side", "fragments"):
         found |= {f"{kind}, gate": (kind, bench.gate), f"{kind}, search": (kind, bench.search)}
-    return found | {
-        "spectral groups + PCA, same search": ("superposed", bench.pca),
-        "supervised network": ("superposed", bench.supervised),
-        "three, search": ("three", bench.search),
-        "shifted, gate": ("shifted", bench.gate),
-        "shifted, search": ("shifted", bench.search),
-    }
+    occlusion = ("occluded", lambda s: bench.search(s, "occlusion"))
+    return found | {"occluded, gate": ("occluded", bench.gate), "occluded, search": occlusion}
+
+
+TABLES = {  # of the page: the data set, its rows, and its columns
+    "pairs": ("mnist", {
+        "gate's two best": "gate's two best capsules",
+        "gate's two best, no routing": "the same without routing",
+        "gate's two best, routing over upper capsules": "the same with routing over the upper capsules",
+        "codes composed": "codes composed: logits added relative to a blank image's",
+        "spectral groups + NMF": "spectral groups + NMF",
+        "nearest pair of 2,000 images": "nearest pair of 2,000 training images",
+        "spectral groups + PCA, same search": "spectral groups + PCA in the place of capsules, same search",
+        "search": "**capsules, search**",
+        "told the capsules": "search, told the capsules",
+        "supervised network": "a small network trained on superpositions *with labels*",
+    }, ("right", "error", "error cut out", "iou", "ari", "cpu_seconds")),
+    "routing": ("mnist", {
+        "gate's two best": "three iterations",
+        "gate's two best, no routing": "one iteration, which is no routing",
+        "gate's two best, routing over upper capsules": "three iterations over the upper capsules",
+    }, ("right", "among nine")),
+    "routed": ("mnist", {
+        "as it is": "search as it is",
+        "starts by routing": "poses started by routing, three iterations",
+        "starts without routing": "poses started by one iteration, which is no routing",
+        "soft maximum": "every pixel shared by routing weights over the objects",
+    }, ("right", "error", "ari")),
+    "shifted": ("mnist", {
+        "shifted, gate": "gate's two best", "shifted, search": "search",
+        "shifted, search with shift": "search, `shift=2`",
+    }, ("right", "error", "ari", "cpu_seconds")),
+    "three": ("mnist", {"three, gate": "gate's three best", "three, search": "search"},
+              ("right", "error", "ari", "cpu_seconds")),
+    "damage": ("mnist", {
+        f"{kind}, {who}": f"{words}, {who}"
+        for kind, words in (("hole", "a 9x9 hole near the middle"), ("missing side", "two fifths missing at a side"),
+                            ("fragments", "fragments of two other digits"))
+        for who in ("gate", "search")
+    }, ("right",)),
+    "occluded": ("fashion-mnist", {"occluded, gate": "gate's two best", "occluded, search": "search"},
+                 ("right", "error", "ari", "cpu_seconds")),
+}  # fmt: skip
+COLUMNS = {
+    "right": ("all labels right", 3),
+    "among nine": ("both labels among the gate's nine best", 3),
+    "error": ("error", 4),
+    "error cut out": ("error, cut out", 4),
+    "iou": ("intersection over union", 3),
+    "ari": ("ARI", 3),
+    "cpu_seconds": ("seconds an image", 3),
+}
+
+
+def mean(rows: list[dict[str, Any]], column: str) -> str:
+    values = [row[column] for row in rows if column in row]
+    return number(values, COLUMNS[column][1]) if values else ""
+
+
+def table(records: list[dict[str, Any]], names: dict[str, str], columns: tuple[str, ...]) -> str:
+    """Means over the records that have a row; ± is half the range."""
+    lines = ["| | scenes | " + " | ".join(COLUMNS[c][0] for c in columns) + " |", "|---" * (len(columns) + 2) + "|"]
+    for name, words in names.items():
+        found = [record[name] for record in records if name in record]
+        count = " + ".join(str(row["scenes"]) for row in found) or "not measured yet"
+        lines.append(f"| {words} | {count} | " + " | ".join(mean(found, column) for column in columns) + " |")
+    return "\n".join(lines)
+
+
+def page(records: Path = RECORDS) -> str:
+    """docs/scenes.md."""
+    found = {}
+    for name, (data, names, columns) in TABLES.items():
+        stored = [json.loads(path.read_text()) for path in sorted(records.glob(f"scenes-{data}-*.json"))]
+        found[name] = table(stored, names, columns)
+        for row in names:
+            found |= {f"{row}: {c}": mean([record[row] for record in stored if row in record], c) for c in columns}
+    tried = [" | ".join(row.values()) for row in json.loads((records / "scenes-tried.json").read_text())]
+    found["tried"] = "\n".join(
+        ["| | both right | instead of | pairs |", "|---" * 4 + "|", *(f"| {row} |" for row in tried)]
+    )
+    return fill((Path(__file__).parent / "scenes.md.in").read_text(), found)
 
 
 def draw_pairs(bench: Bench, count: int = 10) -> Figure:
@@ -237,21 +441,30 @@ def draw_pairs(bench: Bench, count: int = 10) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.run:
+        measure(options)
+    print((DOCS / "scenes.md").write_text(page()), "characters in docs/scenes.md")
+
+
+def measure(options: argparse.Namespace) -> None:
     bench = Bench(options.run, options.seed)
     if options.figure:
         write(draw_pairs(bench), options.figure)
         return
     path = RECORDS / f"scenes-{bench.model.config.data}-{options.seed}.json"
     record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    wanted = options.only or {
+        n for data, names, _ in TABLES.values() if data == bench.model.config.data for n in names
+    }
     for name, (kind, answer) in rows(bench).items():
-        if options.only and name not in options.only:
+        if name not in wanted:
             continue
         scenes = make_scenes(bench.test, kind, options.count, options.seed)
         answer(Scenes(*(part[:2] for part in scenes)))  # kernels, decoders and baselines are made once

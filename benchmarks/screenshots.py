@@ -1,6 +1,7 @@
 """Take the explorer's pictures in the docs anew: python benchmarks/screenshots.py mnist-small (or an MNIST run)"""
 
 import io
+import math
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +16,8 @@ from serving import served, until
 from capspoe.run.bundled import find_run
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
-SEVEN = [(80, 60), (210, 60), (120, 240)]
-ZERO = [(140, 45), (190, 75), (205, 140), (190, 205), (140, 235), (90, 205), (75, 140), (90, 75), (140, 45)]
+SEVEN = [(80, 60), (200, 60), (120, 240)]
+ZERO = [(140 + 70 * math.sin(math.pi * t / 10), 140 - 95 * math.cos(math.pi * t / 10)) for t in range(21)]
 TWO = [(80, 90), (110, 55), (160, 45), (200, 75), (190, 125), (80, 240), (215, 240)]  # strokes on the pad
 
 

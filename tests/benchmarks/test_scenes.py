@@ -12,7 +12,7 @@ from capspoe.errors import InputError
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from scene_data import Scenes, make_scenes
-from scenes import Answer, score
+from scenes import DOCS, Answer, page, score
 
 rng = np.random.default_rng(0)
 IMAGES = Images(rng.integers(1, 256, (60, 9, 9, 1), np.uint8), np.arange(60) % 5)
@@ -72,3 +72,7 @@ def test_scores_of_the_truth_in_any_order_and_of_a_wrong_answer():
     assert blank["right"] == blank["iou"] == 0
     assert blank["error"] == pytest.approx(np.square(truth).mean())
     assert isinstance(scenes, Scenes)
+
+
+def test_the_page_is_made_of_the_records():
+    assert (DOCS / "scenes.md").read_text() == page()

@@ -7,8 +7,6 @@ import { state, writeAddress } from "./state.js";
 
 const [FRAME, SLIDE] = [45, 700]; // milliseconds of a step of the search, and of the way apart
 
-const figure = (id, label) => `<figure><canvas class="picture" id="${id}" role="img" aria-label="${label}"></canvas>
-  <figcaption id="${id}-name"></figcaption></figure>`;
 const markup = `
   <div class="panel stack">
     <div class="head"><h2>Draw two over each other</h2><button class="small" id="two-clear">Clear</button></div>
@@ -17,12 +15,14 @@ const markup = `
       <div class="hint" id="two-hint">Draw here</div>
     </div>
     <button class="main" id="example">Two test images</button>
+    <figure class="pad-box"><canvas class="picture" id="owner" role="img" aria-label="Pixels by object"></canvas>
+      <figcaption>which pixel belongs to which</figcaption></figure>
   </div>
   <div class="panel stack">
     <div class="head"><h2 id="two-title" aria-live="polite"></h2><button class="small" id="again">Show it again</button></div>
     <canvas class="apart" id="apart" role="img" aria-label="The two objects; drag either of them"></canvas>
+    <div class="pair"><figcaption id="object-0"></figcaption><figcaption id="object-1"></figcaption></div>
     <input type="range" id="apart-by" min="0" max="1" step="0.01" aria-label="How far apart">
-    <div class="trio">${figure("owner", "Pixels by object")}${figure("object-0", "One object")}${figure("object-1", "The other")}</div>
   </div>`;
 
 let pad;
@@ -62,16 +62,12 @@ function draw(step = found?.count - 1) {
   Object.assign($("apart"), { width: 2 * width, height });
   const context = $("apart").getContext("2d");
   context.globalCompositeOperation = "lighten";
-  $("two-title").textContent = subject ? "Looking …" : "Waiting for two objects";
-  for (const id of ["owner", "object-0", "object-1"]) $(`${id}-name`).textContent = "";
-  if (!found) return void ($("owner").width = $("object-0").width = $("object-1").width = 0);
-  const names = found.capsules.map((j) => mostly(j) || `capsule ${j}`);
-  $("two-title").textContent = `One is ${names.join(", the other ")}`;
-  $("owner-name").textContent = "which pixel belongs to which";
+  const names = found?.capsules.map((j) => mostly(j) || `capsule ${j}`);
+  $("two-title").textContent = found ? `One is ${names.join(", the other ")}` : subject ? "Looking …" : "Waiting for two objects";
+  if (!found) $("owner").width = 0;
   places.forEach(([x, y], m) => {
-    context.drawImage(found.frames, step * width, m * height, width, height, width / 2 + x, y, width, height);
-    show($(`object-${m}`), found.frames, state.run.image, m, step);
-    $(`object-${m}-name`).textContent = `${names[m]} · capsule ${found.capsules[m]}, ${percent(found.probability[m])}`;
+    $(`object-${m}`).textContent = found ? `capsule ${found.capsules[m]}, ${percent(found.probability[m])}` : "";
+    if (found) context.drawImage(found.frames, step * width, m * height, width, height, width / 2 + x, y, width, height);
   });
 }
 

@@ -67,7 +67,7 @@ def test_scores_of_the_truth_in_any_order_and_of_a_wrong_answer():
     scenes = make_scenes(Images(pixels, np.arange(10)), "superposed", 12)
     truth = scenes.objects[:, ::-1] / 255
     perfect = score(scenes, Answer(scenes.labels[:, ::-1], truth, truth[..., 0]))
-    assert perfect == {"right": 1, "error": 0, "iou": 1, "ari": 1}
+    assert perfect == {"right": 1, "error": 0, "error cut out": 0, "iou": 1, "ari": 1}
     blank = score(scenes, Answer(scenes.labels * 0 - 1, truth * 0, truth[..., 0] * 0))
     assert blank["right"] == blank["iou"] == 0
     assert blank["error"] == pytest.approx(np.square(truth).mean())

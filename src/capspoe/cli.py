@@ -14,6 +14,8 @@ COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "sort": ("FOLDER", "sort a folder of images into groups that look alike"),
     "encode": ("RUN", "which capsule is on for each image, and its pose, as .npz, .csv or .parquet"),
     "explain": ("RUN", "pull apart objects that overlap in an image, as .png or .npz"),
+    "complete": ("RUN", "fill in a hidden part of an image, in several ways, as .png or .npz"),
+    "score": ("RUN", "how likely each image is under the model, as .csv or .parquet"),
     "reconstruct": ("RUN", "images and their reconstructions, as .png"),
     "traverse": ("RUN", "what each dimension of a capsule's pose changes, as .png"),
     "routing": ("RUN", "how an image is routed, as .svg"),

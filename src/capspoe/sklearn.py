@@ -19,7 +19,6 @@ from capspoe.config import FIELDS, Config, check, from_dict
 from capspoe.core.features import FeatureCode
 from capspoe.core.gates import mask_off
 from capspoe.core.network import Encoded
-from capspoe.core.pseudolikelihood import pseudo_likelihood
 from capspoe.core.scaling import Range, find_range, with_channels
 from capspoe.errors import InputError
 from capspoe.run.model import CapsulePoE as Network
@@ -263,18 +262,13 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         images, on = self.model_.sample(n_samples, capsule, seed=int(seed))
         return self.range_.original(images), on
 
-    @torch.no_grad()
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The pseudo-log-likelihood of each row's code, with its own routing weights; higher is more typical.
+        """The log-likelihood of each row's code and, for images, of its pixels given it; higher is more typical.
 
-        Codes differ between autoencoders, so only models of plain features can be compared by it.
+        Codes differ between autoencoders, so only models of plain features can be compared by it. It needs the gate
+        and gaussian neurons.
         """
-        scores = []
-        for images in self._blocks(X):
-            for part in self.model_.chunks(images):
-                up = self.model_.up(part)
-                scores.append(pseudo_likelihood(self.model_.top, up.x, up.c).double().cpu().numpy())
-        return np.concatenate(scores)
+        return np.concatenate([self.model_.score(images).total for images in self._blocks(X)])
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean of `score_samples`."""

@@ -10,7 +10,6 @@ from capspoe.core import contrastive, routing
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.network import Network
 from capspoe.core.noise import Noise
-from capspoe.core.pseudolikelihood import pseudo_likelihood
 
 B, I, M, J, N = 5, 4, 3, 2, 6
 
@@ -33,7 +32,6 @@ def test_layer_and_step(gate):
     assert checked(CapsuleLayer.energy)(layer, x, h, c, on).shape == (B,)
     assert checked(CapsuleLayer.free_energy)(layer, x, c).shape == (B,)
     assert checked(CapsuleLayer.log_evidence)(layer, z, x).shape == (B, J)
-    assert checked(pseudo_likelihood)(layer, x, c).shape == (B,)
     assert checked(contrastive.step)(layer, x, Noise.for_batch(B))[0].w_JNMI.shape == (J, N, M, I)
 
 

@@ -254,24 +254,30 @@ def capsule_decoder(network: Network, logit_scale: float = LOGIT_SCALE) -> Decod
     return decode
 
 
+class LinearDecoder(NamedTuple):
+    """For each capsule the logits of the pixels as an affine function of the pose; the offset comes last."""
+
+    affine: Float[Tensor, "J N+1 V"]
+    size: tuple[int, ...]
+
+    def __call__(self, capsule: Tensor, white: Tensor) -> Tensor:
+        one = torch.cat([white, torch.ones_like(white[:, :1])], 1)
+        logits = place(one, capsule, len(self.affine)).flatten(1) @ self.affine.flatten(0, 1)
+        return torch.sigmoid(logits).unflatten(1, self.size)
+
+
 @torch.no_grad()
 def linear_decoder(
     decode: Decode, shape: tuple[int, int], device: torch.device | None = None, samples: int = 200
-) -> Decode:
-    """For each capsule the logits of the pixels as an affine function of the pose, by least squares on samples."""
+) -> LinearDecoder:
+    """The one that fits samples of the pose by least squares."""
     (J, N), maps = shape, []
     pose = torch.cat([Noise.for_batch(samples).normal(0, N), torch.ones(samples, 1)], 1).to(device)
     gram = pose.T @ pose + 0.1 * torch.eye(N + 1, device=device)
     for j in range(J):
         images = decode(torch.full((samples,), j, device=device), pose[:, :N])
         maps.append(torch.linalg.solve(gram, pose.T @ torch.logit(images, eps=1e-3).flatten(1)))
-    affine, size = torch.cat(maps), images.shape[1:]
-
-    def decode_linear(capsule: Tensor, white: Tensor) -> Tensor:
-        one = torch.cat([white, torch.ones_like(white[:, :1])], 1)
-        return torch.sigmoid(place(one, capsule, J).flatten(1) @ affine).unflatten(1, size)
-
-    return decode_linear
+    return LinearDecoder(torch.stack(maps), tuple(images.shape[1:]))
 
 
 def shifted(decode: Decode, shift: float) -> Decode:
@@ -288,18 +294,19 @@ def shifted(decode: Decode, shift: float) -> Decode:
     return decode_shifted
 
 
-_DECODERS: WeakKeyDictionary[Network, tuple[Any, tuple[Decode, Decode]]] = WeakKeyDictionary()
+_DECODERS: WeakKeyDictionary[Network, dict[float, tuple[Any, tuple[LinearDecoder, Decode]]]] = WeakKeyDictionary()
 
 
-def decoders_of(network: Network) -> tuple[Decode, Decode]:
+def decoders_of(network: Network, logit_scale: float = LOGIT_SCALE) -> tuple[LinearDecoder, Decode]:
     """The linear decoder and the real one; the former is kept until the network changes."""
     if not isinstance(network.autoencoder, ConvAutoencoder):
-        raise InputError("a network of plain features has no images to explain")
+        raise InputError("a network of plain features has no images")
     state = [(t.data_ptr(), t._version) for t in network.state_dict(keep_vars=True).values()]
-    if network not in _DECODERS or _DECODERS[network][0] != state:
-        decode = capsule_decoder(network)
-        _DECODERS[network] = state, (linear_decoder(decode, network.top.upper, network.device), decode)
-    return _DECODERS[network][1]
+    kept = _DECODERS.setdefault(network, {})
+    if logit_scale not in kept or kept[logit_scale][0] != state:
+        decode = capsule_decoder(network, logit_scale)
+        kept[logit_scale] = state, (linear_decoder(decode, network.top.upper, network.device), decode)
+    return kept[logit_scale][1]
 
 
 class Explanation(NamedTuple):

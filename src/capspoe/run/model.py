@@ -10,7 +10,9 @@ from torch import Tensor
 from capspoe.config import Device
 from capspoe.core.autoencoder import ConvAutoencoder
 from capspoe.core.checks import check_choice
+from capspoe.core.complete import Completion, complete
 from capspoe.core.explain import Explanation, Search, explain
+from capspoe.core.likelihood import Scores, score
 from capspoe.core.network import Network
 from capspoe.core.sampling import Samples, sample
 from capspoe.errors import CapspoeWarning, DamageWarning, InputError
@@ -121,3 +123,11 @@ class CapsulePoE(Network):
         See `capspoe.core.explain.explain`.
         """
         return explain(self, images, k, compose, Search(shift=shift))
+
+    def complete(self, images: Any, mask: Any, count: int = 4, seed: int = 0) -> Completion:
+        """Fill in what the mask hides, `count` times for each image; see `capspoe.core.complete.complete`."""
+        return complete(self, images, mask, count, seed)
+
+    def score(self, images: Any) -> Scores:
+        """How likely each image is; see `capspoe.core.likelihood.score`."""
+        return score(self, images)

@@ -1,0 +1,77 @@
+"""`capspoe score`."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from capspoe.commands.arguments import RunFolder, check_suffix, parse
+from capspoe.commands.encode import BLOCK, require_pyarrow, write_table
+from capspoe.config import Device
+from capspoe.errors import CapspoeError
+
+COMPARED = 2000  # test images of the run that typicality refers to
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely each image is under the model, to find odd ones: the least likely come first.
+
+    The score is the log-likelihood of the image's code plus that of its pixels given the code. Typicality is the
+    share of the run's own test images that score lower.
+    """
+
+    run: RunFolder
+    images: tyro.conf.Positional[str | None] = None
+    """A data set, folder, .npy or .npz (default: the run's own data)."""
+    split: Literal["train", "test", "all"] | None = None
+    """Which part of it (default: all of a path that you name, otherwise test)."""
+    out: Path | None = None
+    """x.csv or x.parquet (default: print the ten least likely)."""
+    device: Device = "auto"
+    """Where to compute: auto takes a GPU if there is one."""
+
+
+def score(argv: list[str]) -> None:
+    a = parse(Score, "score", argv)
+    if a.out:
+        check_suffix(a.out, ".csv", ".parquet")
+        if a.out.suffix.lower() == ".parquet":
+            require_pyarrow()
+    import numpy as np
+
+    from capspoe import data
+    from capspoe.figures.gallery import label_of
+    from capspoe.run.model import CapsulePoE
+
+    model = CapsulePoE.load(a.run, a.device)
+    split = a.split or ("test" if a.images is None or a.images in data.CATALOGUE else "all")
+    dataset = data.open_for(model.config, model.image, a.images, split, run=a.run)
+    found = [model.score(pixels) for pixels in dataset.batches(BLOCK)]
+    code, pixels, capsule, error, total = (
+        np.concatenate([getattr(one, name) for one in found])
+        for name in ("code", "pixels", "capsule", "error", "total")
+    )
+    table = {"score": total.round(2), "code": code.round(2), "pixels": pixels.round(2), "capsule": capsule}
+    with suppress(CapspoeError, OSError):  # without the run's own images there is nothing to compare with
+        own = data.open_for(model.config, model.image, run=a.run).first(COMPARED)
+        usual = np.sort(np.concatenate([model.score(x).total for x in own.batches(BLOCK)]))
+        table["typicality"] = (np.searchsorted(usual, total) / len(usual)).round(4)
+    table["error"] = error.astype(np.float64).round(6)
+    order = np.argsort(total, kind="stable")
+    labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in order.tolist()]}
+    rows = {"file": dataset.names(order), **labels} | {name: values[order].tolist() for name, values in table.items()}
+    log_z = found[0].log_z
+    print(
+        f"log Z between {log_z.lower:.1f} and {log_z.upper:.1f}; its estimates differ by at most "
+        f"{max(map(abs, log_z.gaps)):.1f} nats in a capsule"
+    )
+    if a.out:
+        write_table(rows, a.out)
+        print(a.out)
+        return
+    print("  ".join(f"{name:>10}" for name in rows))
+    for row in list(zip(*rows.values(), strict=True))[:10]:
+        print("  ".join(f"{value!s:>10}" for value in row))

@@ -2,7 +2,8 @@
 
 One half of each image is hidden: left, right, top, bottom, in turn. Every method sees the same images (by the run's
 seed), and is scored by the squared error of the hidden half, summed over its pixels and averaged over images: for the
-mean of its completions, and for a single one. benchmarks/records/completion-DATA.json has a row for each method and run.
+mean of its completions, and for a single one. benchmarks/records/completion-DATA.json has a row for each method and
+run.
 """
 
 import argparse

@@ -94,6 +94,16 @@ def test_a_test_image_and_its_file_are_recognised_alike(api):
         assert two["on"] == one["on"]
 
 
+def test_complete(api, network, test_pixels):
+    hidden = [k for k in range(28 * 28) if k % 28 < 14]
+    answer = api.post("/api/complete", json={"image": {"index": 5}, "hidden": hidden, "seed": 2}).json()
+    expected = network.complete(test_pixels[5], "left", 4, seed=2)
+    same(answer["sheet"], np.concatenate(expected.images[0], 1))
+    assert answer["capsules"] == expected.capsule[0].tolist()
+    for wrong in ([], [-1], [28 * 28], "left", [1.5]):
+        assert api.post("/api/complete", json={"image": {"index": 5}, "hidden": wrong}).status_code == 400
+
+
 def test_gallery(api, network):
     answer = api.get("/api/gallery").json()
     assert sum(answer["use"]) == pytest.approx(1, abs=1e-3)
@@ -293,6 +303,7 @@ bodies = {
     "decode": st.fixed_dictionaries({"poses": poses}),
     "strips": st.fixed_dictionaries({"poses": poses, "capsule": st.integers(-2, 10) | json_values}),
     "recognise": st.fixed_dictionaries({"image": images}),
+    "complete": st.fixed_dictionaries({"image": images, "hidden": st.lists(st.integers(-2, 999)) | json_values}),
     "routing": st.fixed_dictionaries({"image": images}),
     "blend": st.fixed_dictionaries({"first": images, "last": images}, optional={"steps": json_values}),
 }

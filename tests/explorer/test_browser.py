@@ -204,6 +204,23 @@ def test_a_late_answer_does_not_undo_clear(page):
     assert page.js("return document.getElementById('seen').width") == 0
 
 
+def test_erase_a_part_and_see_endings(page):
+    page.click("[data-view=recognise]")
+    page.click("#picker button")
+    recognised(page)
+    whole = page.pixels("seen")
+    page.stroke([20, 20], [20, 150], "seen")
+    page.until("!document.getElementById('endings').hidden")
+    assert len(page.all("#ends canvas")) == 4
+    erased = page.pixels("seen")
+    assert erased != whole
+    page.stroke([120, 20], [120, 150], "seen")
+    page.changed(erased, "seen")
+    page.click("#restore")
+    assert page.pixels("seen") == whole
+    assert page.js("return document.getElementById('endings').hidden")
+
+
 def test_a_blank_image_is_not_recognised(page, tmp_path):
     page.click("[data-view=recognise]")
     page.stroke([60, 60], [190, 60])

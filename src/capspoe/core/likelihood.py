@@ -4,9 +4,10 @@ With each capsule's mean routing weights the layer is a mixture of RBMs over bin
 
 .. math:: Z = \sum_j e^{d_j - a_j^T \mu} \int P^*(h \mid j)\, dh / (2 \pi)^{N/2}
 
-(the free energy leaves out a gaussian neuron's constant as well). Annealing from a Gaussian to a capsule's density
-underestimates its integral (Neal 2001); annealing back from its samples overestimates it (Grosse et al. 2015), both
-in expectation. In the N dimensions of a pose they meet.
+(the free energy leaves out a gaussian neuron's constant as well). Annealing from a mixture of Gaussians to the
+density of a capsule underestimates its integral (Neal 2001); annealing back from its samples overestimates it (Grosse et
+al. 2015), both in expectation. An energy can have modes far from all data, of which neither side knows unless it starts
+there: so the mixture has the modes that an ascent from wide starts finds.
 """
 
 import itertools
@@ -29,7 +30,7 @@ from capspoe.core.prior import CapsulePrior
 from capspoe.errors import InputError
 
 CHAINS, STEPS, LEAPS = 64, 60, 8
-WIDER = 4.0  # the start's variance as a multiple of the poses': an energy can have modes beyond them
+MODES, ASCENT = 24, 100  # starts of the search for modes, and its steps
 
 
 class LogZ(NamedTuple):
@@ -44,39 +45,79 @@ class LogZ(NamedTuple):
         return (self.lower + self.upper) / 2
 
 
-class Annealed(NamedTuple):
-    """q^(1 - t) p^t, where q is a Gaussian for each capsule, as wide as a unit Gaussian or wider.
+class Mixture(NamedTuple):
+    """A mixture of K Gaussians for each capsule."""
 
-    Nowhere is the curvature above 1, which suits the steps of `hmc`.
-    """
+    log_weight: Float[Tensor, "J K"]
+    mean: Float[Tensor, "J K N"]
+    precision: Float[Tensor, "J K N N"]
 
-    density: PoseDensity
-    mean: Float[Tensor, "J N"]
-    precision: Float[Tensor, "J N N"]
-    t: float
-
-    def log_q(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]:
-        v = h - self.mean[:, None]
-        volume = (torch.logdet(self.precision) - h.shape[-1] * math.log(2 * math.pi)) / 2
-        return volume[:, None] - (torch.bmm(v, self.precision) * v).sum(-1) / 2
+    def parts(self, h: Float[Tensor, "J C N"]) -> tuple[Float[Tensor, "J C K"], Float[Tensor, "J C K N"]]:
+        """The log density of each component with its weight, and minus its gradient."""
+        v = h[:, :, None] - self.mean[:, None]
+        pull = torch.einsum("jckn,jknm->jckm", v, self.precision)
+        volume = self.log_weight + (torch.logdet(self.precision) - h.shape[-1] * math.log(2 * math.pi)) / 2
+        return volume[:, None] - (pull * v).sum(-1) / 2, pull
 
     def log_density(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]:
-        return self.t * self.density.log_density(h) + (1 - self.t) * self.log_q(h)
+        return torch.logsumexp(self.parts(h)[0], -1)
 
     def gradient(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C N"]:
-        pull = torch.bmm(h - self.mean[:, None], self.precision)
-        return self.t * self.density.gradient(h) - (1 - self.t) * pull
+        logs, pull = self.parts(h)
+        return -torch.einsum("jck,jckn->jcn", torch.softmax(logs, -1), pull)
+
+    def sample(self, chains: int, noise: Noise) -> Float[Tensor, "J C N"]:
+        (J, _, N), own = self.mean.shape, torch.arange(len(self.mean), device=self.mean.device)[:, None]
+        k = noise.choose(0, self.log_weight.exp().repeat_interleave(chains, 0)).view(J, chains)
+        factor = torch.linalg.cholesky(torch.linalg.inv(self.precision))[own, k]
+        return self.mean[own, k] + torch.einsum("jcnm,jcm->jcn", factor, noise.normal(1, N).view(J, chains, N))
+
+
+def around_modes(density: PoseDensity, prior: CapsulePrior, noise: Noise) -> Mixture:
+    """Gaussians at a capsule's modes, with the curvature there, and one at its poses; half of the weight by integral.
+
+    h <- b - W mu + W P(x = 1 | h) never lowers the density, because all but -|h|^2 / 2 is convex.
+    """
+    J, N = density.b_JN.shape
+    eye = torch.eye(N).to(density.b_JN)
+    covariance = prior.axes @ prior.axes.transpose(1, 2) + eye  # poses vary as z does, and by the posterior
+    wide = torch.linspace(0, 3, MODES).to(eye)[:, None] * noise.normal(0, N).view(J, MODES, N)
+    h = torch.baddbmm(prior.centre[:, None], wide, torch.linalg.cholesky(covariance).transpose(1, 2))
+    for _ in range(ASCENT):
+        h = density.gradient(h) + h
+    p = torch.sigmoid(density.logits(h))
+    spread = torch.stack([(w * q[:, None]) @ w.T for w, q in zip(density.w_JNV, p * (1 - p), strict=True)])
+    values, vectors = torch.linalg.eigh(eye - spread)
+    precision = (vectors * values.clamp(0.01, 1)[..., None, :]) @ vectors.transpose(-2, -1)
+    mean = torch.cat([h, prior.centre[:, None]], 1)
+    precision = torch.cat([precision, torch.linalg.inv(covariance)[:, None]], 1)
+    share = torch.softmax(density.log_density(mean) - torch.logdet(precision) / 2, 1)
+    return Mixture((share / 2 + 1 / (2 * share.shape[1])).log(), mean, precision)
+
+
+class Annealed(NamedTuple):
+    """q^(1 - t) p^t; nowhere is its curvature above 1, which suits the steps of `hmc`."""
+
+    q: Mixture
+    p: PoseDensity
+    t: float
+
+    def log_density(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]:
+        return self.t * self.p.log_density(h) + (1 - self.t) * self.q.log_density(h)
+
+    def gradient(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C N"]:
+        return self.t * self.p.gradient(h) + (1 - self.t) * self.q.gradient(h)
 
 
 @torch.no_grad()
 def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> LogZ:
-    """log Z from both sides; annealing starts at Gaussians that are wider than the prior's."""
+    """log Z from both sides."""
     if not layer.gate.exclusive or layer.neurons.name != "gaussian":
         raise InputError("likelihoods need the gate and gaussian neurons")
     J, N = layer.upper
-    eye = torch.eye(N, dtype=layer.d.dtype, device=layer.d.device)
-    covariance = WIDER * (prior.axes @ prior.axes.transpose(1, 2) + eye)  # poses vary as z does, and by the posterior
-    start = Annealed(PoseDensity.of(layer), prior.centre, torch.linalg.inv(covariance), 0.0)
+    p = PoseDensity.of(layer)
+    found = torch.arange(J * MODES, device=layer.d.device)
+    q = around_modes(p, prior, Noise(seed, 0, found, layer.d.dtype))
     index = torch.arange(J * CHAINS, device=layer.d.device)
     step = 0
 
@@ -89,27 +130,25 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
         """Log weights of chains from the first time to the last, and their ends."""
         total = torch.zeros_like(h[..., 0])
         for before, after in itertools.pairwise(times):
-            total = total + (after - before) * (start.density.log_density(h) - start.log_q(h))
-            h = hmc(start._replace(t=after), h, noise(), LEAPS).h
+            total = total + (after - before) * (p.log_density(h) - q.log_density(h))
+            h = hmc(Annealed(q, p, after), h, noise(), LEAPS).h
         return total, h
 
     def log_mean(weights: Float[Tensor, "J C"]) -> Float[Tensor, " J"]:
         return torch.logsumexp(weights.double(), 1) - math.log(CHAINS)
 
     times = [k / STEPS for k in range(STEPS + 1)]
-    white = noise().normal(0, N).view(J, CHAINS, N)
-    first = torch.baddbmm(prior.centre[:, None], white, torch.linalg.cholesky(covariance).transpose(1, 2))
-    up, ends = anneal(first, times)
+    up, ends = anneal(q.sample(CHAINS, noise()), times)
     uniform = noise().uniform(1).view(J, CHAINS, 1)
     drawn = (torch.softmax(up, 1).cumsum(1)[:, None] < uniform).sum(-1).clamp_max(CHAINS - 1)
     h = ends.gather(1, drawn[..., None].expand(-1, -1, N))
     for _ in range(STEPS):  # so that chains with the same start are apart
-        h = hmc(start._replace(t=1.0), h, noise(), LEAPS).h
+        h = hmc(p, h, noise(), LEAPS).h
     down, _ = anneal(h, times[::-1])
     constant = layer.d - (layer.a * layer.mu).sum((1, 2)) - N / 2 * math.log(2 * math.pi)
     lower, upper = log_mean(up), -log_mean(down)
-    ends = (float(torch.logsumexp(constant.double() + one, 0)) for one in (lower, upper))
-    return LogZ(*ends, tuple((upper - lower).tolist()))
+    both = (float(torch.logsumexp(constant.double() + one, 0)) for one in (lower, upper))
+    return LogZ(*both, tuple((upper - lower).tolist()))
 
 
 @torch.no_grad()

@@ -63,6 +63,12 @@ def check_image(value: Any, or_poses: bool = False) -> dict[str, Any]:
     raise InputError('must be {"index": number of a test image} or {"data": data URL of an image file}')
 
 
+def check_hidden(value: Any) -> list[int]:
+    if not isinstance(value, list) or not value or not all(type(k) is int and k >= 0 for k in value):
+        raise InputError("must list the numbers of the hidden pixels, row by row")
+    return value
+
+
 CAPSULE, SEED = integer(0, 9999), integer(0, 2**31 - 1, 0)
 POSES, IMAGE, END = (check_poses, None), (check_image, None), (partial(check_image, or_poses=True), None)
 
@@ -87,6 +93,7 @@ ENDPOINTS = (
              {"start": integer(0, 10**9, 0), "count": integer(1, 96, 24), "capsule": integer(-1, 9999, -1)}),
     Endpoint("POST", "/recognise", Session.recognise, {"image": IMAGE}),
     Endpoint("POST", "/explain", Session.explain, {"image": IMAGE}),
+    Endpoint("POST", "/complete", Session.complete, {"image": IMAGE, "hidden": (check_hidden, None), "seed": SEED}),
     Endpoint("POST", "/routing", Session.routing, {"image": IMAGE}),
     Endpoint("POST", "/blend", Session.blend, {"first": END, "last": END, "steps": integer(2, 33, 9)}),
 )  # fmt: skip

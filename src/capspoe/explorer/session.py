@@ -271,6 +271,15 @@ class Session:
             "input": sheet([pixels]),
         }
 
+    def complete(self, image: Mapping[str, Any], hidden: list[int], seed: int) -> Answer:
+        """Four completions of an image whose pixels `hidden` are erased."""
+        mask = np.zeros(self.image[:2], bool)
+        if max(hidden) >= mask.size:
+            raise InputError(f"hidden: the image has {mask.size} pixels")
+        mask.flat[hidden] = True
+        found = self.network.complete(self.read(image), mask, 4, seed)
+        return {"sheet": sheet(found.images[0]), "capsules": found.capsule[0].tolist()}
+
     def routing(self, image: Mapping[str, Any]) -> Answer:
         """After some of the iterations: the relative weights r_ij = c_ij / mean, (J, I), and P(on), (J,)."""
         pixels = self.read(image)

@@ -2,6 +2,7 @@
 
 import { drawBars, mostly, setUpPicker } from "./capsules.js";
 import { $, el, emit, latest, listen, percent, picture, post, show, toast, undoHistory } from "./lib.js";
+import { erasable } from "./erase.js";
 import { setUpPad } from "./pad.js";
 import { poseHistory, posesChanged, setPoses, state, writeAddress } from "./state.js";
 
@@ -26,9 +27,13 @@ const markup = `
     <div class="head"><h2 id="verdict" aria-live="polite"></h2><span class="note" id="verdict-note"></span></div>
     <div class="pair">
       <figure><canvas class="picture" id="seen" role="img" aria-label="The image as the network sees it"></canvas>
-        <figcaption>as the network sees it</figcaption></figure>
+        <figcaption>as the network sees it; wipe to erase</figcaption></figure>
       <figure><canvas class="picture" id="rebuilt" role="img" aria-label="The reconstruction"></canvas>
         <figcaption>reconstruction</figcaption></figure>
+    </div>
+    <div class="stack" id="endings" hidden>
+      <div class="head"><h3>Without what you erased</h3><button class="small" id="restore">Restore</button></div>
+      <div class="endings" id="ends" role="group" aria-label="Completions"></div>
     </div>
     <div class="buttons">
       <button class="main" id="hold">Edit its pose in Play</button>
@@ -42,6 +47,7 @@ let pad;
 let subject = null; // the image in question; it becomes state.image once it is recognised
 let forPad = null; // an image to put onto the pad once the server has preprocessed it
 let found = null; // the answer
+let eraser;
 
 const read = () => ({ pixels: pad.read(), subject });
 const write = (before) => {
@@ -61,6 +67,7 @@ const look = latest(async (settled) => {
     found = answer;
     show($("seen"), seen);
     show($("rebuilt"), rebuilt);
+    eraser.reset(seen);
     if (forPad === image) pad.put(seen);
     if (settled) setImage(image.data ? { data: answer.input, fit: false } : image); // all that a link needs
     showVerdict();
@@ -106,6 +113,7 @@ function showVerdict() {
 
 function showNothing(title, note) {
   found = null;
+  eraser.reset(null);
   for (const id of ["seen", "rebuilt"]) $(id).width = 0;
   $("verdict").textContent = title;
   $("verdict").classList.remove("unlike");
@@ -154,6 +162,7 @@ export default {
   history: strokes,
   clicks: {
     hold,
+    restore: () => eraser.restore(),
     "to-routing": () => follow(found.winner),
     clear() {
       strokes.remember();
@@ -170,6 +179,7 @@ export default {
     };
     pad = setUpPad($("pad"), strokes.remember, draw, () => look(true));
     pad.clear();
+    eraser = erasable($("seen"), $("endings"), $("ends"), () => found.input);
     recognise(null);
     addEventListener("dragover", (event) => event.preventDefault());
     addEventListener("drop", (event) => {

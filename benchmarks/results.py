@@ -191,6 +191,46 @@ def clustering_table(rows: list[Record]) -> str:
     return "\n".join(lines)
 
 
+def completion_parts(rows: list[Record]) -> dict[str, str]:
+    """The rows of benchmarks/completion.py."""
+    lines = ["| method | mean of the completions | one completion |", "|---" * 3 + "|"]
+    means = {}
+    for name in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == name]
+        means[name] = sum(row["error"] for row in own) / len(own)
+        one = number([row["error_of_one"] for row in own], 1) if own[0]["draws"] > 1 else ""
+        lines.append(f"| {name} | {number([row['error'] for row in own], 1)} | {one} |")
+    ours = means["capsules: posterior of the pose"]
+    less = {name: f"{abs(1 - ours / means[name]):.0%} {'less' if ours < means[name] else 'more'}" for name in means}
+    verdict = (
+        f"The posterior of the pose, which `capspoe complete` draws from, has {less['nearest neighbour']} error than "
+        f"the nearest neighbour, {less['PCA, conditional Gaussian']} than PCA, and "
+        f"{less['20 nearest neighbours']} than the mean of 20 neighbours."
+    )
+    seeds = sorted({row["seed"] for row in rows})
+    return {
+        "completion": "\n".join(lines),
+        "completion verdict": verdict,
+        "completion images": str(rows[0]["images"]),
+        "completion seeds": f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
+    }
+
+
+def anomaly_parts(rows: list[Record]) -> dict[str, str]:
+    """The rows of benchmarks/anomaly.py."""
+    columns = list(dict.fromkeys((row["data"], kind) for row in rows for kind in next(iter(row["auroc"].values()))))
+    lines = [f"| score | {' | '.join(f'{data} against {kind}' for data, kind in columns)} |"]
+    lines.append("|---" * (1 + len(columns)) + "|")
+    for name in rows[0]["auroc"]:
+        cells = [number([r["auroc"][name][kind] for r in rows if r["data"] == data], 4) for data, kind in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    z = ["| run | lower | upper | largest difference in a capsule |", "|---" * 4 + "|"]
+    for row in rows:
+        worst, (lower, upper) = max(map(abs, row["gaps"])), row["log_z"].values()
+        z.append(f"| {row['data']}, seed {row['seed']} | {lower:.1f} | {upper:.1f} | {worst:.2f} |")
+    return {"anomaly": "\n".join(lines), "log z": "\n".join(z)}
+
+
 def minutes_table(records: list[Record]) -> str:
     lines = ["| run | settings | training | evaluation |", "|---|---|---|---|"]
     for record in records:
@@ -226,6 +266,9 @@ def write(folders: list[Path], docs: Path = DOCS, records: Path = RECORDS) -> Pa
     found = all_parts(known, docs)
     if (records / "clustering.json").exists():
         found["clustering"] = clustering_table(json.loads((records / "clustering.json").read_text()))
+    for name, make in {"completion-mnist": completion_parts, "anomaly": anomaly_parts}.items():
+        if (records / f"{name}.json").exists():
+            found |= make(json.loads((records / f"{name}.json").read_text()))
     page.write_text(fill(text, found))
     return page
 

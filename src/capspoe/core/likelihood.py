@@ -5,9 +5,9 @@ With each capsule's mean routing weights the layer is a mixture of RBMs over bin
 .. math:: Z = \sum_j e^{d_j - a_j^T \mu} \int P^*(h \mid j)\, dh / (2 \pi)^{N/2}
 
 (the free energy leaves out a gaussian neuron's constant as well). Annealing from a mixture of Gaussians to the
-density of a capsule underestimates its integral (Neal 2001); annealing back from its samples overestimates it (Grosse et
-al. 2015), both in expectation. An energy can have modes far from all data, of which neither side knows unless it starts
-there: so the mixture has the modes that an ascent from wide starts finds.
+density of a capsule underestimates its integral (Neal 2001); annealing back from its samples overestimates it (Grosse
+et al. 2015), both in expectation. An energy can have modes far from all data, of which neither side knows unless it
+starts there: so the mixture has the modes that an ascent from wide starts finds.
 """
 
 import itertools

@@ -61,7 +61,7 @@ def test_draws_have_the_exact_posterior(model):
 
 def test_the_evidence_is_the_integral_over_the_pose(model):
     linear, y, seen = model
-    linear = linear._replace(affine=0.4 * linear.affine)  # nearly linear pixels: Laplace's approximation is close
+    linear = LinearDecoder(0.4 * linear.affine, linear.size)  # nearly linear pixels: Laplace's approximation is close
     found = laplace(linear, y, seen, 0.3)
     _, logs = grid_posterior(linear, y, seen, 0.3)
     exact = torch.softmax(torch.logsumexp(logs, 1), 0)

@@ -126,7 +126,7 @@ class SeenPosterior(NamedTuple):
         error = (decoded - self.y[:, None]) * self.seen[:, None]
         return -error.square().sum(-1) / (2 * self.variance) - v.square().sum(-1) / 2
 
-    @torch.enable_grad()  # type: ignore[untyped-decorator]
+    @torch.enable_grad()
     def gradient(self, u: Float[Tensor, "B C N"]) -> Float[Tensor, "B C N"]:
         u = u.detach().requires_grad_()
         return torch.autograd.grad(self.log_density(u).sum(), u)[0]

@@ -21,6 +21,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -254,7 +255,8 @@ def capsule_decoder(network: Network, logit_scale: float = LOGIT_SCALE) -> Decod
     return decode
 
 
-class LinearDecoder(NamedTuple):
+@dataclass(frozen=True)
+class LinearDecoder:
     """For each capsule the logits of the pixels as an affine function of the pose; the offset comes last."""
 
     affine: Float[Tensor, "J N+1 V"]

@@ -147,8 +147,8 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
     down, _ = anneal(h, times[::-1])
     constant = layer.d - (layer.a * layer.mu).sum((1, 2)) - N / 2 * math.log(2 * math.pi)
     lower, upper = log_mean(up), -log_mean(down)
-    both = (float(torch.logsumexp(constant.double() + one, 0)) for one in (lower, upper))
-    return LogZ(*both, tuple((upper - lower).tolist()))
+    low, high = (float(torch.logsumexp(constant.double() + one, 0)) for one in (lower, upper))
+    return LogZ(low, high, tuple((upper - lower).tolist()))
 
 
 @torch.no_grad()
@@ -197,11 +197,12 @@ def score(network: Network, images: Any) -> Scores:
     log_z, parts = log_z_of(network), []
     for x in network.chunks(images):
         up = network.up(x)
-        pixels = torch.zeros(len(x), device=x.device)
+        given = torch.zeros(len(x), device=x.device)
         if isinstance(network.autoencoder, ConvAutoencoder):
             decoded = network.autoencoder.decode(up.code).clamp(1e-6, 1 - 1e-6)
-            pixels = -F.binary_cross_entropy(decoded, x, reduction="none").sum((1, 2, 3))
-        error = (network.down(up.state, up.c) - x).square().mean((1, 2, 3))
-        found = (log_weight(network.top, up.x).double() - log_z.middle, pixels.double(), up.winner, error)
+            given = -F.binary_cross_entropy(decoded, x, reduction="none").sum((1, 2, 3))
+        miss = (network.down(up.state, up.c) - x).square().mean((1, 2, 3))
+        found = (log_weight(network.top, up.x).double() - log_z.middle, given.double(), up.winner, miss)
         parts.append([t.cpu().numpy() for t in found])
-    return Scores(*(np.concatenate(values) for values in zip(*parts, strict=True)), log_z)
+    code, pixels, capsule, error = (np.concatenate(values) for values in zip(*parts, strict=True))
+    return Scores(code, pixels, capsule, error, log_z)

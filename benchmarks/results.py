@@ -193,13 +193,13 @@ def clustering_table(rows: list[Record]) -> str:
 
 def completion_parts(rows: list[Record]) -> dict[str, str]:
     """The rows of benchmarks/completion.py."""
-    lines = ["| method | mean of the completions | one completion |", "|---" * 3 + "|"]
+    lines = ["| method | seeds | mean of the completions | one completion |", "|---" * 4 + "|"]
     means = {}
     for name in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == name]
         means[name] = sum(row["error"] for row in own) / len(own)
         one = number([row["error_of_one"] for row in own], 1) if own[0]["draws"] > 1 else ""
-        lines.append(f"| {name} | {number([row['error'] for row in own], 1)} | {one} |")
+        lines.append(f"| {name} | {len(own)} | {number([row['error'] for row in own], 1)} | {one} |")
     ours = means["capsules: posterior of the pose"]
     less = {name: f"{abs(1 - ours / means[name]):.0%} {'less' if ours < means[name] else 'more'}" for name in means}
     verdict = (
@@ -228,7 +228,7 @@ def anomaly_parts(rows: list[Record]) -> dict[str, str]:
     for row in rows:
         worst, (lower, upper) = max(map(abs, row["gaps"])), row["log_z"].values()
         z.append(f"| {row['data']}, seed {row['seed']} | {lower:.1f} | {upper:.1f} | {worst:.2f} |")
-    return {"anomaly": "\n".join(lines), "log z": "\n".join(z)}
+    return {"anomaly": "\n".join(lines), "anomaly images": f"{rows[0]['images']:,}", "log z": "\n".join(z)}
 
 
 def minutes_table(records: list[Record]) -> str:

@@ -64,10 +64,12 @@ const look = latest(async (settled) => {
     const answer = await post("recognise", { image });
     const [seen, rebuilt] = await Promise.all([picture(answer.input), picture(answer.reconstruction)]);
     if (image !== subject) return;
+    if (found?.input !== answer.input) {
+      show($("seen"), seen);
+      eraser.reset(seen); // what is erased stays when only the model has changed
+    }
     found = answer;
-    show($("seen"), seen);
     show($("rebuilt"), rebuilt);
-    eraser.reset(seen);
     if (forPad === image) pad.put(seen);
     if (settled) setImage(image.data ? { data: answer.input, fit: false } : image); // all that a link needs
     showVerdict();

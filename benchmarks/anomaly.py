@@ -31,12 +31,14 @@ def measured(run: Path, count: int) -> dict:
     sets = {"own": own, OTHER[name]: load(OTHER[name], "test").pixels[:count], "permuted pixels": permuted}
     train = load(name, "train").pixels[:FITTED].reshape(FITTED, -1) / np.float32(255)
     pca = PCA(COMPONENTS, random_state=0).fit(train)
+    usual = model.score(load(name, "train").pixels[-count:])
     scores: dict[str, dict[str, np.ndarray]] = {}
     for kind, pixels in sets.items():
         found, images = model.score(pixels), pixels / np.float32(255)
         flat = images.reshape(count, -1)
         scores[kind] = {
-            "capspoe score": found.total,
+            "typicality": found.weaker(usual),
+            "score": found.total,
             "likelihood of the code": found.code,
             "likelihood of the pixels given the code": found.pixels,
             "error of the capsules": -found.error,

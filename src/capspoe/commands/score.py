@@ -17,10 +17,10 @@ COMPARED = 2000  # test images of the run that typicality refers to
 
 @dataclass(frozen=True)
 class Score:
-    """How likely each image is under the model, to find odd ones: the least likely come first.
+    """How likely each image is under the model, to find odd ones: the oddest come first.
 
     The score is the log-likelihood of the image's code plus that of its pixels given the code. Typicality is the
-    share of the run's own test images that score lower.
+    share of the run's own test images that are odder, by the weaker of the two in standard deviations.
     """
 
     run: RunFolder
@@ -29,7 +29,7 @@ class Score:
     split: Literal["train", "test", "all"] | None = None
     """Which part of it (default: all of a path that you name, otherwise test)."""
     out: Path | None = None
-    """x.csv or x.parquet (default: print the ten least likely)."""
+    """x.csv or x.parquet (default: print the ten oddest)."""
     device: Device = "auto"
     """Where to compute: auto takes a GPU if there is one."""
 
@@ -43,27 +43,32 @@ def score(argv: list[str]) -> None:
     import numpy as np
 
     from capspoe import data
+    from capspoe.core.likelihood import Scores
     from capspoe.figures.gallery import label_of
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(a.run, a.device)
     split = a.split or ("test" if a.images is None or a.images in data.CATALOGUE else "all")
     dataset = data.open_for(model.config, model.image, a.images, split, run=a.run)
-    found = [model.score(pixels) for pixels in dataset.batches(BLOCK)]
-    code, pixels, capsule, error, total = (
-        np.concatenate([getattr(one, name) for one in found])
-        for name in ("code", "pixels", "capsule", "error", "total")
-    )
-    table = {"score": total.round(2), "code": code.round(2), "pixels": pixels.round(2), "capsule": capsule}
+
+    def scored(images: data.Dataset) -> Scores:
+        *parts, log_z = zip(*(model.score(pixels) for pixels in images.batches(BLOCK)), strict=True)
+        code, pixels, capsule, error = map(np.concatenate, parts)
+        return Scores(code, pixels, capsule, error, log_z[0])
+
+    found = scored(dataset)
+    odd, parts = found.total, (found.total, found.code, found.pixels)
+    table = dict(zip(("score", "code", "pixels"), (part.round(2) for part in parts), strict=True))
+    table["capsule"] = found.capsule
     with suppress(CapspoeError, OSError):  # without the run's own images there is nothing to compare with
-        own = data.open_for(model.config, model.image, run=a.run).first(COMPARED)
-        usual = np.sort(np.concatenate([model.score(x).total for x in own.batches(BLOCK)]))
-        table["typicality"] = (np.searchsorted(usual, total) / len(usual)).round(4)
-    table["error"] = error.astype(np.float64).round(6)
-    order = np.argsort(total, kind="stable")
+        usual = scored(data.open_for(model.config, model.image, run=a.run).first(COMPARED))
+        odd = found.weaker(usual)
+        table["typicality"] = (np.searchsorted(np.sort(usual.weaker(usual)), odd) / len(usual.code)).round(4)
+    table["error"] = found.error.astype(np.float64).round(6)
+    order = np.argsort(odd, kind="stable")
     labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in order.tolist()]}
     rows = {"file": dataset.names(order), **labels} | {name: values[order].tolist() for name, values in table.items()}
-    log_z = found[0].log_z
+    log_z = found.log_z
     print(
         f"log Z between {log_z.lower:.1f} and {log_z.upper:.1f}; its estimates differ by at most "
         f"{max(map(abs, log_z.gaps)):.1f} nats in a capsule"

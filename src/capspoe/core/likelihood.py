@@ -179,6 +179,11 @@ class Scores(NamedTuple):
     def total(self) -> np.ndarray:
         return self.code + self.pixels
 
+    def weaker(self, usual: "Scores") -> np.ndarray:
+        """The lower of code and pixels, each in standard deviations of usual images; either may be odd."""
+        pairs = ((self.code, usual.code), (self.pixels, usual.pixels))
+        return np.minimum(*((own - of.mean()) / max(of.std(), 1e-9) for own, of in pairs))
+
 
 _LOG_Z: WeakKeyDictionary[Network, tuple[list[tuple[int, int]], LogZ]] = WeakKeyDictionary()
 

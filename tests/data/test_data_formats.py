@@ -58,8 +58,8 @@ def test_cifar_splits(cache):
         record = bytes([k]) + bytes([10 * k]) * 1024 + bytes([1]) * 1024 + bytes([2]) * 1024
         (entry.folder / name).write_bytes(2 * record)
     for split, expected in (("train", [0, 0, 1, 1]), ("test", [2, 2]), ("all", [0, 0, 1, 1, 2, 2])):
-        open_pixels, labels = read_cifar(entry, split)
+        pixels, labels = read_cifar(entry, split)
         assert labels.tolist() == expected
-        assert (open_pixels() == [[[[10 * k, 1, 2]]] for k in expected]).all()
-    written = encode_cifar(open_pixels(), labels)
+        assert (pixels == [[[[10 * k, 1, 2]]] for k in expected]).all()
+    written = encode_cifar(pixels, labels)
     assert written == b"".join((entry.folder / name).read_bytes() for name in names)

@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,17 @@ COLOURS = (1, 3, 4)  # channels: grey, RGB, RGB and alpha
 
 def open_npy(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
     """Memory-map an .npy of images; it has no labels."""
-    reopen = partial(_map_npy, path.absolute())
-    array = reopen()
+    with _errors(path):
+        array = _as_images(open_memmap(path, mode="r"), str(path))
     rows = split_rows(hash_positions(len(array)), split, str(path))
-    return ArrayDataset(array, rows=rows, scale=pixel_scale(array, str(path)), prepare=prepare, reopen=reopen)
+    return ArrayDataset(array, rows=rows, scale=pixel_scale(array, str(path)), prepare=prepare)
 
 
 def open_npz(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
     """Read an .npz of images, with labels and a train and test part if it has them."""
     with _npz(path) as file:
         parts = _find_parts(file, path)
-        names = [images for images, _ in parts]
-        pixels, lengths = _pixels(file, path, names)
+        pixels, lengths = _pixels(file, path, [name for name, _ in parts])
         labels, classes = _labels(file, path, [name for _, name in parts], lengths)
     if len(parts) == 2:
         start, end = {"train": (0, lengths[0]), "test": (lengths[0], None), "all": (0, None)}[split]
@@ -44,8 +42,7 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
     else:
         rows = split_rows(hash_positions(len(pixels)), split, str(path))
     labels = None if labels is None else labels[rows]
-    reopen = partial(_reopen_npz, path.absolute(), names)
-    return ArrayDataset(pixels, labels, classes, rows=rows, prepare=prepare, reopen=reopen)
+    return ArrayDataset(pixels, labels, classes, rows=rows, prepare=prepare)
 
 
 @contextmanager
@@ -60,11 +57,6 @@ def _errors(path: Path) -> Iterator[None]:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: NumPy cannot read it without pickles ({reason})") from error
-
-
-def _map_npy(path: Path) -> NDArray[Any]:
-    with _errors(path):
-        return _as_images(open_memmap(path, mode="r"), str(path))
 
 
 @contextmanager
@@ -103,11 +95,6 @@ def _find_parts(file: NpzFile, path: Path) -> list[tuple[str, str | None]]:
         f"{path}: which of its arrays ({some or 'none'}) are the images? "
         "Name them images and labels, or x_train, y_train, x_test and y_test"
     )
-
-
-def _reopen_npz(path: Path, names: list[str]) -> NDArray[np.uint8]:
-    with _npz(path) as file:
-        return _pixels(file, path, names)[0]
 
 
 def _pixels(file: NpzFile, path: Path, names: list[str]) -> tuple[NDArray[np.uint8], list[int]]:

@@ -4,7 +4,10 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from capspoe.data.preprocess import Prepare, as_uint8
 from capspoe.data.splits import evenly_spaced
-from capspoe.data.workers import map_in_order
 from capspoe.errors import DataError, InputError
 
+AHEAD = 2  # chunks decoded ahead per worker
 CHUNK = 256  # images decoded at a time, and images in the fingerprint of a sampled data set
 MAX_HASHED = 256 << 20  # bytes; the fingerprint of a larger data set is sampled
 MAX_LISTED = 5  # unreadable images that an error names
@@ -43,14 +46,14 @@ Read = tuple[Pixels, list[Failure]]
 
 
 class Dataset(ABC):
-    """Images of one shape in a fixed order. Pickling copies paths, not the pixels of files."""
+    """Images of one shape in a fixed order."""
 
     shape: tuple[int, int, int]  # (H, W, C)
     labels: Labels = None
     classes: Classes = None  # names of the labels
     file_names: list[str] | None = None  # relative to the folder; None if the images are not files
     skipped: tuple[Failure, ...] = ()  # unreadable images that `skip_bad` left out
-    decodes: bool = False  # reading decodes files, so worker processes help
+    decodes: bool = False  # reading decodes files, so workers help
     verified: bool = False  # checksums have established the content
 
     @abstractmethod
@@ -76,7 +79,7 @@ class Dataset(ABC):
         ----------
         batch_size : images in a batch
         order : indices of the images (default: all, in order)
-        workers : processes that decode a few batches ahead
+        workers : threads that decode a few batches ahead; Pillow leaves Python to others meanwhile
         """
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")
@@ -140,8 +143,21 @@ class Dataset(ABC):
         return hashlib.sha256(f"{len(self)} {self.spread(64).fingerprint()}".encode()).hexdigest()
 
     def _read_in_chunks(self, size: int, indices: NDArray[np.int64], workers: int) -> Iterator[Read]:
+        if workers < 0:
+            raise InputError(f"workers is {workers}; it must be 0 or more")
         chunks = (indices[start : start + size] for start in range(0, len(indices), size))
-        return map_in_order(self.read, chunks, workers)
+        if workers == 0:
+            yield from map(self.read, chunks)
+            return
+        pool = ThreadPoolExecutor(workers)
+        try:
+            pending = deque(pool.submit(self.read, chunk) for chunk in islice(chunks, AHEAD * workers))
+            while pending:
+                result = pending.popleft().result()
+                pending.extend(pool.submit(self.read, chunk) for chunk in islice(chunks, 1))
+                yield result
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _describe_as(self, other: "Dataset") -> None:
         """Copy the attributes of another data set."""
@@ -167,7 +183,6 @@ class ArrayDataset(Dataset):
     rows : the rows of the array to use (default: all)
     scale : see `preprocess.pixel_scale`
     prepare : how to preprocess batches (default: not at all)
-    reopen : opens the array again in another process, so that pickling does not copy the pixels
     """
 
     def __init__(
@@ -179,10 +194,8 @@ class ArrayDataset(Dataset):
         rows: NDArray[np.int64] | None = None,
         scale: int = 1,
         prepare: Prepare | None = None,
-        reopen: Callable[[], NDArray[Any]] | None = None,
     ) -> None:
-        self._array, self._rows, self._scale = array, rows, scale
-        self._prepare, self._reopen = prepare, reopen
+        self._array, self._rows, self._scale, self._prepare = array, rows, scale, prepare
         height, width, channels = array.shape[1:]
         self.shape = prepare.shape(height, width, channels) if prepare else (height, width, channels)
         self.labels, self.classes = labels, classes
@@ -195,14 +208,6 @@ class ArrayDataset(Dataset):
             return np.empty((0, *self.shape), np.uint8), []
         pixels = as_uint8(self._array[indices if self._rows is None else self._rows[indices]], self._scale)
         return self._prepare.batch(pixels) if self._prepare else pixels, []
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | ({"_array": None} if self._reopen else {})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self._reopen:
-            self._array = self._reopen()
 
 
 class Subset(Dataset):
@@ -239,7 +244,7 @@ class SequenceDataset(Dataset):
     ----------
     items : gives uint8 images (H, W) or (H, W, C) of one shape, or tuples that start with one
     prepare : how to preprocess them
-    decodes : whether worker processes should read ahead; each gets a pickled copy of `items`
+    decodes : whether threads should read ahead
     """
 
     def __init__(self, items: MapStyle, prepare: Prepare | None = None, *, decodes: bool = False) -> None:
@@ -274,7 +279,7 @@ class SequenceDataset(Dataset):
 
 
 def workers_for(dataset: Dataset) -> int:
-    """Return how many worker processes to decode with: none for small data sets and images in memory."""
+    """Return how many threads to decode with: none for small data sets and images in memory."""
     from capspoe.run.distributed import local_world_size
 
     cores = (os.cpu_count() or 1) // local_world_size()

@@ -1,14 +1,14 @@
 """File formats: idx, CIFAR-10's binary format, scikit-learn's digits, and the image formats of Pillow.
 
-A reader in READERS returns a picklable function that opens the pixels (n, H, W, C) of a split, and the labels (n,).
-Its files have been verified by their checksums before.
+A reader in READERS returns the pixels (n, H, W, C) of a split and the labels (n,). Its files have been verified by
+their checksums before.
 """
 
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from math import prod
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,10 @@ from capspoe.data.preprocess import Prepare, as_uint8, over_white, pixel_scale
 from capspoe.data.splits import hash_positions
 from capspoe.errors import DataError
 
-Contents = tuple[Callable[[], NDArray[np.uint8]], NDArray[np.int64]]
+Contents = tuple[NDArray[np.uint8], NDArray[np.int64]]
 UNSIGNED_BYTES = b"\0\0\x08"
 CIFAR_SHAPE = (3, 32, 32)
-CIFAR_RECORD = 1 + prod(CIFAR_SHAPE)
+CIFAR_RECORD = 1 + math.prod(CIFAR_SHAPE)
 EXTENSIONS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".avif"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".j2k", ".jpx", ".ico", ".pcx", ".sgi", ".dds"),
@@ -36,13 +36,14 @@ FORMATS = (  # without EPS and WMF: Pillow reads them by starting another progra
 SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 GREY_MODES = ("1", "L", "LA", "F", *SIXTEEN_BITS)
 ORIENTATION = 0x0112
+warnings.filterwarnings("ignore", module="PIL")  # about broken metadata, and images refused below
 
 
 def read_idx(entry: Entry, split: str) -> Contents:
     parts = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}[split]
     labels = [open_idx(entry.folder / f"{part}-labels-idx1-ubyte") for part in parts]
-    images = [entry.folder / f"{part}-images-idx3-ubyte" for part in parts]
-    return partial(_idx_pixels, images), np.concatenate(labels).astype(np.int64)
+    images = [open_idx(entry.folder / f"{part}-images-idx3-ubyte")[..., None] for part in parts]
+    return images[0] if len(images) == 1 else np.concatenate(images), np.concatenate(labels).astype(np.int64)
 
 
 def open_idx(path: Path) -> NDArray[np.uint8]:
@@ -53,7 +54,7 @@ def open_idx(path: Path) -> NDArray[np.uint8]:
             raise DataError(f"{path}: not an idx file of unsigned bytes with 1 to 4 axes")
         shape = tuple(np.fromfile(file, ">u4", magic[3]).tolist())
     start = 4 + 4 * magic[3]
-    if 0 in shape or path.stat().st_size != start + prod(shape):
+    if 0 in shape or path.stat().st_size != start + math.prod(shape):
         raise DataError(f"{path}: the size of the file does not match its header {shape}")
     return np.memmap(path, np.uint8, mode="r", offset=start, shape=shape)
 
@@ -63,16 +64,12 @@ def encode_idx(values: NDArray[np.uint8]) -> bytes:
     return UNSIGNED_BYTES + bytes([values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
 
 
-def _idx_pixels(paths: list[Path]) -> NDArray[np.uint8]:
-    arrays = [open_idx(path)[..., None] for path in paths]
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
 def read_cifar(entry: Entry, split: str) -> Contents:
     test = {"train": (False,), "test": (True,), "all": (False, True)}[split]
     paths = [entry.folder / file.name for file in entry.files if file.name.startswith("test") in test]
-    labels = [np.fromfile(path, np.uint8)[::CIFAR_RECORD] for path in paths]
-    return partial(_cifar_pixels, paths), np.concatenate(labels).astype(np.int64)
+    records = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, CIFAR_RECORD) for path in paths])
+    pixels = records[:, 1:].reshape(-1, *CIFAR_SHAPE).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(pixels), records[:, 0].astype(np.int64)
 
 
 def encode_cifar(pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> bytes:
@@ -83,25 +80,14 @@ def encode_cifar(pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> byte
     return records.tobytes()
 
 
-def _cifar_pixels(paths: list[Path]) -> NDArray[np.uint8]:
-    records = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, CIFAR_RECORD) for path in paths])
-    return np.ascontiguousarray(records[:, 1:].reshape(-1, *CIFAR_SHAPE).transpose(0, 2, 3, 1))
-
-
 def read_digits(entry: Entry, split: str) -> Contents:
+    """The 8x8 images resized, and their values 0..16 scaled to 0..255."""
     from sklearn.datasets import load_digits
 
     order = np.argsort(hash_positions(entry.images), kind="stable")
     rows = np.sort({"train": order[entry.test :], "test": order[: entry.test], "all": order}[split])
-    return partial(_digits_pixels, rows, entry.shape[:2]), load_digits().target[rows].astype(np.int64)
-
-
-def _digits_pixels(rows: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Resize the 8x8 images and scale their values 0..16 to 0..255."""
-    from sklearn.datasets import load_digits
-
     small = np.rint(load_digits().images[rows] * (255 / 16)).astype(np.uint8)
-    return Prepare(size=size).batch(small[..., None])
+    return Prepare(size=entry.shape[:2]).batch(small[..., None]), load_digits().target[rows].astype(np.int64)
 
 
 READERS = {"idx": read_idx, "cifar": read_cifar, "digits": read_digits}
@@ -134,11 +120,10 @@ def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
 def _open(path: Path) -> Iterator[Image.Image]:
     """Open an image; whatever Pillow raises, then or later, becomes BadImage."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about broken metadata
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=_formats()) as picture:
-                yield picture
+        with Image.open(path, formats=_formats()) as picture:
+            if picture.width * picture.height > (Image.MAX_IMAGE_PIXELS or math.inf):
+                raise Image.DecompressionBombError
+            yield picture
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(f"more than {Image.MAX_IMAGE_PIXELS} pixels") from error
     except UnidentifiedImageError as error:

@@ -49,7 +49,7 @@ def open_dataset(
     offline : never download
     skip_bad : decode everything now and leave out unreadable images, with a warning; otherwise they are an error when
         they are read
-    workers : processes that decode for `skip_bad`
+    workers : threads that decode for `skip_bad`
     """
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; choose train, test or all")
@@ -57,8 +57,7 @@ def open_dataset(
     if isinstance(name_or_path, str) and name_or_path in CATALOGUE:
         fetch(name_or_path, offline)
         entry = CATALOGUE[name_or_path]
-        open_pixels, labels = READERS[entry.format](entry, split)
-        named = ArrayDataset(open_pixels(), labels, entry.classes, prepare=prepare, reopen=open_pixels)
+        named = ArrayDataset(*READERS[entry.format](entry, split), entry.classes, prepare=prepare)
         named.verified = True
         return named
     dataset = _open_path(name_or_path, split, prepare)

@@ -35,7 +35,7 @@ def hash_names(names: Iterable[bytes]) -> NDArray[np.uint64]:
 
 def hash_positions(count: int) -> NDArray[np.uint64]:
     """Return a uniform 64-bit hash of each position: the first `count` numbers of SplitMix64."""
-    import torch  # here, so that worker processes do not wait for PyTorch
+    import torch  # here, because most uses of this package need no PyTorch
 
     from capspoe.core.noise import mix64
 

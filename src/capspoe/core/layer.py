@@ -157,13 +157,12 @@ class CapsuleLayer(nn.Module):
         sizes = {"B": None, "I": self.lower[0], "M": self.lower[1]}
         check_tensor("x", x, sizes, like=self.w_JNMI, finite=False)
         how = (self.iterations, self.normalize, self.agreement, self.sharpness)
-        if fused := kernels.select(x, self.w_JNMI, self.b):
-            x_BMI = fused.centred(x, self.mu)
-            return Routing(*fused.route_relative(x_BMI, self.w_JNMI, *how, float(self.fan), self.b))
         if self.iterations == 1:
             check_tensor("x", x, sizes)
             c = x.new_full((), 1 / self.fan).expand(x.shape[0], self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
+        if fused := kernels.select(x, self.w_JNMI, self.b):
+            return Routing(*fused.route_relative(x - self.mu, self.w_JNMI, how, float(self.fan), self.b))
         routing = route(x - self.mu, self.W, *how, self.detach_routing)
         return Routing(routing.c, routing.z + self.b)
 

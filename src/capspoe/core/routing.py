@@ -100,10 +100,14 @@ def route(
     """
     check_routing_arguments(x, W, iterations, normalize, agreement, finite=False)
     options = (iterations, normalize, agreement, float(sharpness), detach_routing)
-    if kernels.select(x, W, differentiable=True):
+    if iterations > 1 and kernels.select(x, W, differentiable=True):
         return Routing(*ops.route(x, W.permute(0, 2, 3, 1), *options))
     check_routing_arguments(x, W, iterations, normalize, agreement)
-    c, z = kernels.compiled_on_gpu(reference, x)(x, W, *options)
+    if iterations == 1:  # no prediction is needed by itself
+        share = 1 / W.shape[1 if normalize == "lower" else 0]
+        c, z = x.new_full((), share).expand(len(x), *W.shape[:2]), share * torch.einsum("bim,jinm->bjn", x, W)
+    else:
+        c, z = kernels.compiled_on_gpu(reference, x)(x, W, *options)
     check_in_range(z)
     return Routing(c, z)
 
@@ -131,8 +135,8 @@ def reference(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, w_JNMI, *ctx.options = inputs
-    iterations, *_, detach_routing = ctx.options
-    if iterations == 1 or detach_routing:
+    detach_routing = ctx.options[-1]
+    if detach_routing:
         ctx.mark_non_differentiable(output[0])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, w_JNMI, output[0] if detach_routing else None)

@@ -6,9 +6,10 @@ The gradient of a prediction u_ij is a combination of a few vectors that do not 
     g_ij = base_j + sum_k coefficient_ijk vector_jk [+ own_ij u_ij, for the cosine]
 
 Two of these vectors come from each iteration t: the gradient of z_j, with coefficient c_ij, and the direction that
-u_ij was compared with, whose coefficient is the gradient of the logit. `gradients_of_u` finds all of them, one image
-at a time, back through the iterations. `spread` then forms g in registers, for gx_i = sum_j W_ij^T g_ij and
+u_ij was compared with, whose coefficient is the gradient of the logit. `gradients_of_u` finds all of them, a group of
+images at a time, back through the iterations. `spread` then forms g in registers, for gx_i = sum_j W_ij^T g_ij and
 gW_ij = sum_b g_ij x_i^T. A thread has some lower capsules for itself there, so no sum is shared between threads.
+The axes are those of `routing.py`, and K the vectors.
 """
 
 import math
@@ -16,157 +17,120 @@ import math
 import numpy as np
 
 from capspoe.kernels import routing as forward
-from capspoe.kernels.routing import GROUP, ONE, ZERO, fma, four, same, store_four, times_w
+from capspoe.kernels.panel import GROUP, by_image, by_lane, load, splat, store, sum_images, sum_lanes
+from capspoe.kernels.routing import LOG2_E, ZERO, panels, times_w
 from capspoe.kernels.threads import compiled
-from capspoe.kernels.vector import LANES, LOG2_E, load, splat, store, total
 
 
 @compiled
-def through_direction(z_N, cosine, g_N):
+def through_directions(z_SNG, cosine, g_SNG):
     """From the gradient of d = z / |z| or d = squash(z) to that of z, in place."""
-    square = dot = 0.0
-    for n in range(len(z_N)):
-        square += np.float64(z_N[n]) ** 2
-        dot += np.float64(z_N[n]) * g_N[n]
-    root, a, b = math.sqrt(square), 0.0, 0.0
-    if square > 0 and cosine:
-        a, b = 1 / root, -dot / (square * root)
-    elif square > 0:
-        a, b = root / (1 + square), (1 - square) / (1 + square) ** 2 / root * dot
-    for n in range(len(z_N)):
-        g_N[n] = np.float32(a * g_N[n] + b * z_N[n])
+    S, N, _ = z_SNG.shape
+    for s in range(S):
+        for k in range(GROUP):
+            square = dot = a = b = 0.0
+            for n in range(N):
+                square += np.float64(z_SNG[s, n, k]) ** 2
+                dot += np.float64(z_SNG[s, n, k]) * g_SNG[s, n, k]
+            root = math.sqrt(square)
+            if square > 0 and cosine:
+                a, b = 1 / root, -dot / (square * root)
+            elif square > 0:
+                a, b = root / (1 + square), (1 - square) / (1 + square) ** 2 / root * dot
+            for n in range(N):
+                g_SNG[s, n, k] = a * g_SNG[s, n, k] + b * z_SNG[s, n, k]
 
 
 @compiled
-def through_softmax(c_S, g_S, lower, logit_S):
+def through_softmax(c_SVP, g_SVP, lower, logit_SVP):
     """logit += c (g - sum c g): the gradient of the logits from that of c."""
-    S, row = g_S.shape
-    sums = splat(ZERO)
-    for at in range(0, row if lower else 0, LANES):
-        sums = sums + load(c_S, at) * load(g_S, at)
-    mean = splat(total(sums))
-    for at in range(0, row, LANES):
+    S, V, _ = g_SVP.shape
+    sums, sums_G = splat(ZERO), np.empty(GROUP, np.float32)
+    for v in range(V if lower else 0):
+        sums = sums + load(c_SVP, (0, v)) * load(g_SVP, (0, v))
+    sum_lanes(sums_G, (), sums)
+    mean = by_image(sums_G, ())
+    for v in range(V):
         if not lower:
             mean = splat(ZERO)
             for s in range(S):
-                mean = mean + load(c_S, s * row + at) * load(g_S, s * row + at)
+                mean = mean + load(c_SVP, (s, v)) * load(g_SVP, (s, v))
         for s in range(S):
-            k = s * row + at
-            store(logit_S, k, load(logit_S, k) + load(c_S, k) * (load(g_S, k) - mean))
+            change = load(c_SVP, (s, v)) * (load(g_SVP, (s, v)) - mean)
+            store(logit_SVP, (s, v), load(logit_SVP, (s, v)) + change)
 
 
 @compiled
-def gradients_of_u(lo, hi, x_, w_, M, options, gc_BJI, gz_BJN, coefficient_G, vector_GJKN):
-    """Tasks lo to hi (see `route`): coefficients [group][v][j][k][image][lane] and vectors [group][j][k][image][n].
+def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, gc_QVJP, gz_QJNG, coefficient_QVJKP, vector_QJKNG):
+    """Tasks lo to hi (see `route`): coefficients and vectors.
 
-    After the last vector comes the base, after the last coefficient, for the cosine, that of u itself. gc_BJI is
-    empty where c has no gradient.
+    After the last vector comes the base, after the last coefficient, for the cosine, that of u itself. gc is empty
+    where c has no gradient.
     """
     T, lower, cosine, sharpness, scale = options
-    batch, (J, I), K, N = len(gz_BJN), gc_BJI.shape[1:], 2 * (T - 1), vector_GJKN.shape[-1]
-    room = forward.scratch(1 if lower else J, T, N, I)
-    u_S, stride, _, _, inverse_S, logits_TS, c_TS, z_TSN, one_S, gz_SN, _ = room
-    (S, row), each = inverse_S.shape, (K + cosine) * GROUP * LANES  # floats for one v and j
-    g_S, ones_S, d_SN = (
-        np.empty((S, row), np.float32),
-        np.ones((S, row), np.float32),
-        np.empty((S, N), np.float32),
-    )
-    logit_S, weight_S = np.empty((S, row), np.float32), np.empty((S, row), np.float32)
+    V, (J, _, N), K = x_QVMP.shape[1], w_JVNML.shape[:3], 2 * (T - 1)
+    S = 1 if lower else J
+    room = forward.scratch(S, T, V, N, I)
+    u_SVNP, sums_SNP, inverse_SVP, logits_TSVP, c_TSVP, z_TSNG, direction_SNG = room
+    g_SVP, logit_SVP, weight_SVP, ones_SVP = panels((S, V)), panels((S, V)), panels((S, V)), panels((S, V))
+    gz_SNG = np.empty((S, N, GROUP), np.float32)
+    ones_SVP[:] = 1.0
+    factor = splat(np.float32(sharpness if cosine else sharpness * scale))
     for task in range(lo, hi):
-        j, g = forward.predict_task(task, x_, w_, M, lower, room)
-        coefficient_, vector_JKN = coefficient_G[g], vector_GJKN[g]
-        for k in range(min(GROUP, batch - g * GROUP)):
-            b, u0 = g * GROUP + k, k * stride
-            forward.iterate(k, I, options, room)
-            logit_S[:], g_S[:], gz_SN[:] = 0.0, 0.0, 0.0
-            gz_SN[:, : gz_BJN.shape[2]] = gz_BJN[b, j : j + S]
-            if len(gc_BJI) > 0:
-                g_S[:, :I] = gc_BJI[b, j : j + S]
-            for t in range(T - 1, 0, -1):
-                for s in range(S):
-                    gz_SN[s] *= np.float32(scale)
-                    vector_JKN[j + s, 2 * t - 2, k] = gz_SN[s]
-                    forward.direction(z_TSN[t - 1, s], cosine, 1.0, d_SN[s])
-                    vector_JKN[j + s, 2 * t - 1, k] = d_SN[s]
-                forward.agree(u_S, u0, gz_SN, ones_S, 0, row // LANES, g_S, g_S)
-                through_softmax(c_TS[t], g_S, lower, logit_S)
-                old_S, new_S, c_S = logits_TS[t - 1], logits_TS[t], c_TS[t]
-                for s in range(S):
-                    for v in range(row // LANES):
-                        at = s * row + v * LANES
-                        to = (v * J + j + s) * each + ((2 * t - 2) * GROUP + k) * LANES
-                        logit, inverse = load(logit_S, at), load(inverse_S, at)
-                        e = logit * inverse * splat(np.float32(sharpness if cosine else sharpness * scale))
-                        store(weight_S, at, e)
-                        store(coefficient_, to, load(c_S, at))
-                        store(coefficient_, to + GROUP * LANES, e)
-                        if cosine:  # the length of u: minus the cosine, by which the logit has grown
-                            to += (K - 2 * t + 2) * GROUP * LANES
-                            growth = (load(old_S, at) - load(new_S, at)) * splat(np.float32(1 / LOG2_E))
-                            later = load(coefficient_, to) if t < T - 1 else splat(ZERO)
-                            store(coefficient_, to, later + growth * logit * inverse * inverse)
-                one_S[:] = 0.0
-                forward.combine(u_S, u0, weight_S, N, 0, row // LANES, one_S)
-                g_S[:] = 0.0
-                for s in range(S):
-                    forward.collect(one_S[s], 0, 1.0, gz_SN[s])
-                    through_direction(z_TSN[t - 1, s], cosine, gz_SN[s])
+        j, q = forward.route_task(task, x_QVMP, w_JVNML, I, options, room)
+        g_SVP[:], gz_SNG[:], logit_SVP[:] = 0.0, gz_QJNG[q, j : j + S], 0.0
+        for v in range(V if len(gc_QVJP) > 0 else 0):
+            g_SVP[:, v] = gc_QVJP[q, v, j : j + S]
+        for t in range(T - 1, 0, -1):
+            gz_SNG *= np.float32(scale)
+            forward.directions(z_TSNG[t - 1], cosine, 1.0, direction_SNG)
+            vector_QJKNG[q, j : j + S, 2 * t - 2] = gz_SNG
+            vector_QJKNG[q, j : j + S, 2 * t - 1] = direction_SNG
+            forward.agree(u_SVNP, gz_SNG, ones_SVP, g_SVP, g_SVP)
+            through_softmax(c_TSVP[t], g_SVP, lower, logit_SVP)
             for s in range(S):
-                vector_JKN[j + s, K, k] = np.float32(scale / (I if lower else S)) * gz_SN[s]
+                for v in range(V):
+                    logit, inverse = load(logit_SVP, (s, v)), load(inverse_SVP, (s, v))
+                    store(weight_SVP, (s, v), logit * inverse * factor)
+                    store(coefficient_QVJKP, (q, v, j + s, 2 * t - 2), load(c_TSVP, (t, s, v)))
+                    store(coefficient_QVJKP, (q, v, j + s, 2 * t - 1), load(weight_SVP, (s, v)))
+                    if cosine:  # the length of u: minus the cosine, by which the logit has grown
+                        shrunk = load(logits_TSVP, (t - 1, s, v)) - load(logits_TSVP, (t, s, v))
+                        own = shrunk * splat(np.float32(1 / LOG2_E)) * logit * inverse * inverse
+                        at = (q, v, j + s, K)
+                        store(coefficient_QVJKP, at, load(coefficient_QVJKP, at) + own)
+            forward.combine(u_SVNP, weight_SVP, sums_SNP)
+            forward.collect(sums_SNP, 1.0, gz_SNG)
+            g_SVP[:] = 0.0
+            through_directions(z_TSNG[t - 1], cosine, gz_SNG)
+        vector_QJKNG[q, j : j + S, K] = np.float32(scale / (I if lower else S)) * gz_SNG
 
 
 @compiled
-def spread(lo, hi, x_G, w_J, M, own, coefficient_G, vector_GJKN, gx_G, gw_J):
+def spread(lo, hi, x_QVMP, w_JVNML, own, coefficient_QVJKP, vector_QJKNG, gx_QVMP, gw_JVNML):
     """For vectors lo to hi of lower capsules: gx and gw, laid out as x and w, from the coefficients and vectors."""
-    G, J, K, _, N = vector_GJKN.shape
-    K, size_x, size_w = K - 1, M * GROUP * LANES, N * M * LANES  # floats for one v
+    Q, J, K, N = vector_QJKNG.shape[:4]
+    K -= 1
     for v in range(lo, hi):
-        gx_G[:, v * size_x : (v + 1) * size_x] = 0.0
-        gw_J[:, v * size_w : (v + 1) * size_w] = 0.0
+        gx_QVMP[:, v], gw_JVNML[:, v] = 0.0, 0.0
         for j in range(J):
-            w_, gw_ = w_J[j], gw_J[j]
-            for g in range(G):
-                x_, gx_, q_, p_ = x_G[g], gx_G[g], coefficient_G[g], vector_GJKN[g, j].reshape(-1)
-                q0 = (v * J + j) * (K + own) * GROUP * LANES
+            for q in range(Q):
+                x_VMP = x_QVMP[q]
                 for n in range(0, N, 2):
-                    a = b = same(splat(ZERO))
+                    a, b = by_image(vector_QJKNG, (q, j, K, n)), by_image(vector_QJKNG, (q, j, K, n + 1))
+                    for k in range(K):
+                        c = load(coefficient_QVJKP, (q, v, j, k))
+                        a = a + c * by_image(vector_QJKNG, (q, j, k, n))
+                        b = b + c * by_image(vector_QJKNG, (q, j, k, n + 1))
                     if own:
-                        q = four(q_, q0 + K * GROUP * LANES, LANES)
-                        u, t = times_w(w_, x_, v, n, M, N)
-                        a, b = fma(a, q, u), fma(b, q, t)
-                    for k in range(K + 1):
-                        q = four(q_, q0 + k * GROUP * LANES, LANES) if k < K else same(splat(ONE))
-                        p = k * GROUP * N + n
-                        a, b = fma(a, q, scalars(p_, p, N)), fma(b, q, scalars(p_, p + 1, N))
-                    w, x = v * size_w + n * M * LANES, v * size_x
-                    for _ in range(M):
-                        x_m, w0, w1 = four(x_, x, LANES), load(w_, w), load(w_, w + LANES)
-                        store(gw_, w, load(gw_, w) + inner(a, x_m))
-                        store(gw_, w + LANES, load(gw_, w + LANES) + inner(b, x_m))
-                        store_four(gx_, x, LANES, fma(fma(four(gx_, x, LANES), same(w0), a), same(w1), b))
-                        w, x = w + 2 * LANES, x + GROUP * LANES
-
-
-@compiled
-def scalars(p_, p, apart):
-    return splat(p_[p]), splat(p_[p + apart]), splat(p_[p + 2 * apart]), splat(p_[p + 3 * apart])
-
-
-@compiled
-def inner(x, y):
-    return (x[0] * y[0] + x[1] * y[1]) + (x[2] * y[2] + x[3] * y[3])
-
-
-@compiled
-def unpack_w(lo, hi, w_J, w_JNMI):
-    """The weights of capsules lo to hi out of the layout of the kernels."""
-    N, M, I = w_JNMI.shape[1:]
-    size = w_J.shape[1] // ((I + LANES - 1) // LANES)  # of one v
-    for j in range(lo, hi):
-        for v in range((I + LANES - 1) // LANES):
-            for n in range(N):
-                for m in range(M):
-                    at = v * size + (n // 2 * M + m) * 2 * LANES + n % 2 * LANES
-                    for lane in range(min(LANES, I - v * LANES)):
-                        w_JNMI[j, n, m, v * LANES + lane] = w_J[j, at + lane]
+                        c, (u0, u1) = load(coefficient_QVJKP, (q, v, j, K)), times_w(w_JVNML, x_VMP, j, v, n)
+                        a, b = a + c * u0, b + c * u1
+                    for m in range(x_VMP.shape[1]):
+                        x, w0, w1 = (
+                            load(x_VMP, (v, m)),
+                            by_lane(w_JVNML, (j, v, n, m)),
+                            by_lane(w_JVNML, (j, v, n + 1, m)),
+                        )
+                        sum_images(gw_JVNML, (j, v, n, m), a * x)
+                        sum_images(gw_JVNML, (j, v, n + 1, m), b * x)
+                        store(gx_QVMP, (q, v, m), load(gx_QVMP, (q, v, m)) + w0 * a + w1 * b)

@@ -2,61 +2,38 @@
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from capspoe.errors import InputError
 from capspoe.kernels import backward, routing
+from capspoe.kernels.panel import GROUP, LANES
 from capspoe.kernels.threads import in_parallel
 
-
-def centred(x: Float[Tensor, "B I M"], mu: Float[Tensor, "I M"]) -> Float[Tensor, "B M I"]:
-    """x - mu, laid out as the other functions want it; an error if not finite."""
-    out = x.new_empty(len(x), x.shape[2], x.shape[1])
-    finite_B = np.empty(len(x), np.bool_)
-    in_parallel(routing.centre, len(x), array(x), array(mu), array(out), finite_B, moves=2 * x.numel())
-    if not finite_B.all():
-        raise InputError("x contains NaN or infinite values")
-    return out
-
-
-def packed(rows: Tensor, N: int, Q: int) -> np.ndarray:
-    """x (B, 1, M, I) or w (J, N, M, I) in the layout of the kernels."""
-    P, _, M, I = rows.shape
-    count = -(-P // N) if Q == routing.GROUP else P
-    out = np.empty((count, N * M * -(-I // routing.LANES) * routing.LANES), np.float32)
-    in_parallel(routing.pack, count, rows.detach().numpy(), N, Q, out, moves=rows.numel())
-    return out
+How = tuple[int, str, str, float]  # iterations, normalize, agreement, sharpness
 
 
 def route_relative(
-    x_BMI: Float[Tensor, "B M I"],
+    x: Float[Tensor, "B I M"],
     w_JNMI: Float[Tensor, "J N M I"],
-    iterations: int,
-    normalize: str,
-    agreement: str,
-    sharpness: float,
-    scale: float,
+    how: How,
+    scale: float = 1.0,
     bias: Float[Tensor, "J N"] | None = None,
 ) -> tuple[Float[Tensor, "B J I"], Float[Tensor, "B J N"]]:
     """c and z of x routed through W = scale w; z gets the bias at the end."""
-    (batch, M, I), (J, N) = x_BMI.shape, w_JNMI.shape[:2]
+    (batch, I, _), (J, N), (iterations, normalize, agreement, sharpness) = x.shape, w_JNMI.shape[:2], how
     lower = normalize == "lower"
-    if iterations == 1:
-        share = 1 / (I if lower else J)
-        z = torch.einsum("bmi,jnmi->bjn", x_BMI, w_JNMI).mul_(scale * share)
-        c = x_BMI.new_full((), share).expand(batch, J, I)
-    else:
-        # NumPy asks the system for huge pages where a large array gains by them
-        c, z = (torch.from_numpy(np.empty((batch, J, size), np.float32)) for size in (I, N))
-        x_, w_ = packed(x_BMI[:, None], routing.GROUP, routing.GROUP), packed(w_JNMI, -(-N // 4) * 4, 2)
-        options = (iterations, lower, agreement == "cosine", float(sharpness), float(scale))
-        tasks = len(x_) * (J if lower else 1)
-        in_parallel(routing.route, tasks, x_, w_, M, options, array(c), array(z))
+    # NumPy asks the system for huge pages where a large array gains by them
+    c, z = (torch.from_numpy(np.empty((batch, J, size), np.float32)) for size in (I, N))
+    x_QVMP, w_JVNML = packed_x(x), packed_w(w_JNMI)
+    options = (iterations, lower, agreement == "cosine", float(sharpness), float(scale))
+    in_parallel(routing.route, len(x_QVMP) * (J if lower else 1), x_QVMP, w_JVNML, options, c.numpy(), z.numpy())
     # NumPy does this in the time that PyTorch takes to wake its threads
-    if not np.isfinite(array(z)).all():
-        if not torch.isfinite(w_JNMI).all():
-            raise InputError("W contains NaN or infinite values")
+    if not np.isfinite(z.numpy()).all():
+        for name, tensor in (("x", x), ("W", w_JNMI)):
+            if not torch.isfinite(tensor).all():
+                raise InputError(f"{name} contains NaN or infinite values")
         raise InputError("x and W are too large: their product leaves the range of float32")
     if bias is not None:
         z.numpy()[...] += array(bias)
@@ -69,38 +46,50 @@ def route_backward(
     x: Float[Tensor, "B I M"],
     w_JNMI: Float[Tensor, "J N M I"],
     c: Float[Tensor, "B J I"] | None,
-    iterations: int,
-    normalize: str,
-    agreement: str,
-    sharpness: float,
+    how: How,
 ) -> tuple[Float[Tensor, "B I M"], Float[Tensor, "J N M I"]]:
     """Gradients of x and w from those of c and z; with the weights c taken as given if there are any."""
-    (B, I, M), (J, N) = x.shape, w_JNMI.shape[:2]
-    lower, cosine, L = normalize == "lower", agreement == "cosine" and c is None, routing.LANES
-    if iterations == 1:
-        share = 1 / (I if lower else J)
-        gx = torch.einsum("bjn,jnmi->bim", gz, w_JNMI).mul_(share)
-        return gx, torch.empty_like(w_JNMI).copy_(torch.einsum("bjn,bim->jnmi", gz, x)).mul_(share)
-    padded, V, K = -(-N // 4) * 4, -(-I // L), 2 * (iterations - 1) if c is None else 1
-    x_, w_ = packed(x.transpose(1, 2)[:, None], routing.GROUP, routing.GROUP), packed(w_JNMI, padded, 2)
-    vectors = np.zeros((len(x_), J, K + 1, routing.GROUP, padded), np.float32)
+    (B, I, M), (J, N), (iterations, normalize, agreement, sharpness) = x.shape, w_JNMI.shape[:2], how
+    lower, cosine = normalize == "lower", agreement == "cosine" and c is None
+    x_QVMP, w_JVNML, K = packed_x(x), packed_w(w_JNMI), 2 * (iterations - 1) if c is None else 1
+    (Q, V), padded = x_QVMP.shape[:2], w_JVNML.shape[2]
+    gz_QJNG = pad(gz, (0, padded - N, 0, 0, 0, -B % GROUP)).unflatten(0, (Q, GROUP)).permute(0, 2, 3, 1)
+    vector_QJKNG = np.zeros((Q, J, K + 1, padded, GROUP), np.float32)
     if c is None:
-        coefficients = np.zeros((len(x_), V * J * (K + cosine) * routing.GROUP * L), np.float32)
+        coefficient_QVJKP = np.zeros((Q, V, J, K + cosine, GROUP * LANES), np.float32)
         options = (iterations, lower, cosine, float(sharpness), 1.0)
-        tasks = len(x_) * (J if lower else 1)
-        gc_BJI = array(gc) if gc is not None else np.empty((0, J, I), np.float32)
-        in_parallel(backward.gradients_of_u, tasks, x_, w_, M, options, gc_BJI, array(gz), coefficients, vectors)
+        gc_QVJP = np.empty((0, V, J, GROUP * LANES), np.float32) if gc is None else packed_x(gc.transpose(1, 2))
+        arguments = (x_QVMP, w_JVNML, I, options, gc_QVJP, array(gz_QJNG), coefficient_QVJKP, vector_QJKNG)
+        in_parallel(backward.gradients_of_u, Q * (J if lower else 1), *arguments)
     else:
-        coefficients = packed(c[:, None], routing.GROUP, routing.GROUP)
-        for k in range(routing.GROUP):
-            vectors[: -(-(B - k) // routing.GROUP), :, 0, k, :N] = array(gz)[k :: routing.GROUP]
-    gx_, gw_ = np.empty_like(x_), np.empty_like(w_)
-    in_parallel(backward.spread, V, x_, w_, M, cosine, coefficients, vectors, gx_, gw_)
-    del x_, w_, coefficients  # before there are more arrays of their size
-    gx = torch.from_numpy(gx_).view(-1, V, M, routing.GROUP, L).permute(0, 3, 1, 4, 2).reshape(-1, V * L, M)
+        coefficient_QVJKP = packed_x(c.transpose(1, 2))[:, :, :, None]
+        vector_QJKNG[:, :, 0] = gz_QJNG.numpy()
+    gx_QVMP, gw_JVNML = np.empty_like(x_QVMP), np.empty_like(w_JVNML)
+    in_parallel(backward.spread, V, x_QVMP, w_JVNML, cosine, coefficient_QVJKP, vector_QJKNG, gx_QVMP, gw_JVNML)
+    del x_QVMP, w_JVNML, coefficient_QVJKP  # before there are more arrays of their size
+    gx = torch.from_numpy(gx_QVMP).unflatten(-1, (GROUP, LANES)).permute(0, 3, 1, 4, 2).reshape(Q * GROUP, -1, M)
     gw = torch.empty_like(w_JNMI)  # in the order of w, which is what the optimiser wants
-    in_parallel(backward.unpack_w, J, gw_, gw.numpy())
+    for v in range(V):
+        gw[..., v * LANES : (v + 1) * LANES] = torch.from_numpy(gw_JVNML[:, v, :N, :, : I - v * LANES])
     return gx[:B, :I].contiguous(), gw
+
+
+def packed_x(x: Float[Tensor, "B I M"]) -> np.ndarray:
+    """x in the layout of the kernels (Q, V, M, P), padded with zeros."""
+    B, I, _ = x.shape
+    x_QGVLM = pad(x, (0, 0, 0, -I % LANES, 0, -B % GROUP)).unflatten(1, (-1, LANES)).unflatten(0, (-1, GROUP))
+    return array(x_QGVLM.permute(0, 2, 4, 1, 3).flatten(-2))
+
+
+def packed_w(w_JNMI: Float[Tensor, "J N M I"]) -> np.ndarray:
+    """w in the layout of the kernels (J, V, N, M, L), padded with zeros."""
+    N, _, I = w_JNMI.shape[1:]
+    return array(pad(w_JNMI, (0, -I % LANES, 0, 0, 0, -N % 2)).unflatten(3, (-1, LANES)).permute(0, 3, 1, 2, 4))
+
+
+def pad(tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """`F.pad`, which copies even where there is nothing to add."""
+    return F.pad(tensor, sizes) if any(sizes) else tensor
 
 
 def array(tensor: Tensor) -> np.ndarray:

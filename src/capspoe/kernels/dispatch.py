@@ -58,6 +58,9 @@ def select(*tensors: Tensor | None, differentiable: bool = False) -> ModuleType 
     return None
 
 
+_compile = functools.cache(functools.partial(torch.compile, dynamic=True))
+
+
 def compiled_on_gpu(function: Callable[..., Any], tensor: Tensor) -> Callable[..., Any]:
     """The function through torch.compile if the tensor is on a GPU, unless plain PyTorch was asked for."""
     return _compile(function) if tensor.is_cuda and not is_tracing() and _current() == "auto" else function
@@ -74,11 +77,6 @@ def _transforms() -> bool:
         return torch.compiler.is_exporting()
     functions = torch._C._functorch.peek_interpreter_stack() is not None
     return functions or torch.autograd.forward_ad._current_level >= 0
-
-
-@functools.cache
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, dynamic=True)
 
 
 @torch.compiler.assume_constant_result

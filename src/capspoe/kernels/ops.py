@@ -15,18 +15,15 @@ def route(x: Tensor, w_JNMI: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
     """c and z of `capspoe.route`; `core.routing` registers the gradient."""
     from capspoe.kernels import cpu
 
-    x_BMI = cpu.centred(x, x.new_zeros(x.shape[1:]))
-    iterations, normalize, agreement, sharpness, _ = options
-    c, z = cpu.route_relative(x_BMI, w_JNMI, iterations, normalize, agreement, sharpness, 1.0)
-    return c.contiguous(), z
+    return cpu.route_relative(x, w_JNMI, options[:4])
 
 
 @torch.library.custom_op("capspoe::route_backward", mutates_args=(), schema=_BACKWARD)
-def route_backward(*arguments: Any) -> tuple[Tensor, Tensor]:
+def route_backward(gc: Any, gz: Any, x: Any, w_JNMI: Any, c: Any, *how: Any) -> tuple[Tensor, Tensor]:
     """Gradients of x and w from those of c and z; where c is given it is a constant."""
     from capspoe.kernels import cpu
 
-    return cpu.route_backward(*arguments)
+    return cpu.route_backward(gc, gz, x, w_JNMI, c, how)
 
 
 @route.register_fake

@@ -15,13 +15,9 @@ from typing import Any
 import numba
 import torch
 
-ALONE = 1 << 20  # numbers that one thread has moved before another has woken up
 _HERE = Path(__file__).parent
 # Numba looks only at the file of a kept function, not at those whose functions it calls: all files count here
 _VERSION = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:8]
-_pool: ThreadPoolExecutor | None = None
-_pool_size = 0
-_lock = threading.Lock()
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -38,16 +34,15 @@ def compiled(function: Callable[..., Any]) -> Any:
         return make()(function)
 
 
-def in_parallel(function: Any, count: int, *arguments: Any, moves: int = ALONE) -> None:
+def in_parallel(function: Any, count: int, *arguments: Any) -> None:
     """Call function(lo, hi, *arguments) on pieces of the range of `count`, several for each thread.
 
-    `moves` says how many numbers are moved in all, where little is done with each; a few need one thread only. A
-    piece writes only its own results, and no sum crosses a border, so that neither the number of threads nor who
+    A piece writes only its own results, and no sum crosses a border, so that neither the number of threads nor who
     takes which piece changes anything in the result. Threads of our own instead of numba's: several callers may run
     at once, a fork does no harm, and torch.set_num_threads counts.
     """
     _compile_first(function, arguments)
-    threads = 1 if moves < ALONE else max(1, min(torch.get_num_threads(), count))
+    threads = max(1, min(torch.get_num_threads(), count))
     pieces = min(count, 4 * threads) if threads > 1 else 1
     turn = itertools.count()
 
@@ -59,7 +54,7 @@ def in_parallel(function: Any, count: int, *arguments: Any, moves: int = ALONE) 
         # PyTorch's last operation left threads spinning, 8 ms long, on the cores we want; its next one wakes them in
         # 0.1 ms. Without this a training step takes half as long again.
         library.omp_pause_resource_all(1)
-    helpers = [_threads(threads - 1).submit(work) for _ in range(threads - 1)]
+    helpers = [_threads(threads - 1, os.getpid()).submit(work) for _ in range(threads - 1)]
     work()
     for helper in helpers:
         if not helper.cancel():  # on a busy machine all may be done before a thread has begun
@@ -75,21 +70,10 @@ def _openmp() -> ctypes.CDLL | None:
     return None
 
 
-def _threads(count: int) -> ThreadPoolExecutor:
-    global _pool, _pool_size
-    with _lock:
-        if _pool is None or _pool_size < count:
-            _pool, _pool_size = ThreadPoolExecutor(count, "capspoe-kernel"), count
-        return _pool
-
-
-def _forget_threads() -> None:
-    global _pool, _lock
-    _pool, _lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+@functools.cache
+def _threads(count: int, process: int) -> ThreadPoolExecutor:
+    """Threads of this process: those of its parent do not survive a fork."""
+    return ThreadPoolExecutor(count, "capspoe-kernel")
 
 
 def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:

@@ -15,6 +15,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,57 +33,9 @@ SUMMARY = "summary.json"
 FILES = ("README.md", "config.json", EXPORTED, "samples.png", SUMMARY)
 SMALL = 4096  # tensors with at most this many values keep their precision
 
-CARD = """\
----
-library_name: capspoe
-pipeline_tag: unconditional-image-generation
-{datasets}tags: [capsule-networks, routing-by-agreement, energy-based-model, unsupervised-learning]
----
-
-# Capsules trained without labels on {name}
-
-{I}x{M} lower and {J}x{N} upper capsules on images of {image}, trained by capspoe {version} after Hauser 2019,
-*Training capsules as a routing-weighted product of expert neurons* (arXiv 1907.11639).
-
-Made by `{command}`.
-
-![Samples, one column for each capsule](samples.png)
-
-Each column is one capsule, switched on alone. Nothing is hand-picked.
-
-## Use
-
-```python
-import capspoe
-
-model = capspoe.CapsulePoE.from_pretrained("path/to/this/folder")  # or OWNER/NAME on the Hub
-images = model.sample(20).images
-on, hidden = model.encode(images)
-```
-
-## Scores
-
-{scores}
-
-## Settings
-
-| setting | value |
-|---|---|
-{settings}
-
-## Limits
-
-The network was trained on one data set at one size; it encodes other images poorly. It may generate images close to
-those it was trained on.
-"""
-
 
 def write(
-    model: "CapsulePoE",
-    run: Path | None,
-    folder: Path,
-    half: bool = False,
-    summary: dict[str, Any] | None = None,
+    model: "CapsulePoE", run: Path | None, folder: Path, half: bool = False, summary: dict[str, Any] | None = None
 ) -> list[Path]:
     """Write a network with its model card and the scores of the run; `half` stores large tensors as float16."""
     if (folder / "checkpoints").exists():
@@ -137,7 +90,8 @@ def card(model: "CapsulePoE", run: Path | None) -> str:
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
     public = name in ("mnist", "fashion-mnist", "cifar10")
     rows = {key: value for key, value in dataclasses.asdict(model.config).items() if key != "data"}
-    return CARD.format(
+    template = (files("capspoe.run") / "card.md").read_text(encoding="utf-8")
+    return template.format(
         datasets=f"datasets: [{name}]\n" if public else "",
         name=name,
         I=I,

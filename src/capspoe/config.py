@@ -37,13 +37,7 @@ def setting(
     estimator : name of this setting as a parameter of `capspoe.sklearn.CapsulePoE`
     no_help : the help of --no-NAME, for a switch that is on by default
     """
-    metadata = {
-        "help": help,
-        "limits": (low, high),
-        "advanced": advanced,
-        "estimator": estimator,
-        "no_help": no_help,
-    }
+    metadata = {"help": help, "limits": (low, high), "advanced": advanced, "estimator": estimator, "no_help": no_help}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -54,10 +48,7 @@ class Config:
     # Images
     data: str = setting("mnist", "Data set, or path to a folder of images, an .npy or an .npz.")
     size: int | None = setting(
-        None,
-        "Resize images to this many pixels (default: 28 for a folder of images, none otherwise).",
-        5,
-        4096,
+        None, "Resize images to this many pixels (default: 28 for a folder of images, none otherwise).", 5, 4096
     )
     crop: int | None = setting(
         None, "Crop to this many pixels: at random in training, from the centre otherwise.", 5, 4096
@@ -87,10 +78,7 @@ class Config:
     )
     bias: bool = setting(True, "Learn biases.", advanced=True, no_help="Without biases, as in the paper.")
     centred: bool = setting(
-        True,
-        "Subtract the mean code.",
-        advanced=True,
-        no_help="Do not subtract the mean code, as in the paper.",
+        True, "Subtract the mean code.", advanced=True, no_help="Do not subtract the mean code, as in the paper."
     )
 
     # The autoencoder (stage 1)
@@ -176,12 +164,7 @@ class Config:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
-FREE_TO_CHANGE = (
-    "device",
-    "threads",
-    "checkpoint_seconds",
-    "tensorboard",
-)  # do not change the result of a run
+FREE_TO_CHANGE = ("device", "threads", "checkpoint_seconds", "tensorboard")  # do not change the result of a run
 
 
 def from_dict(stored: Any, where: str = "config.json") -> Config:

@@ -214,10 +214,7 @@ def newest(folder: Path) -> Saved:
         expected = _stored_settings(folder)[0].get("weights_sha256")
         weights = _read_tensors(folder / EXPORTED, expected)
         return Saved(
-            folder,
-            State(DONE),
-            {k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()},
-            {},
+            folder, State(DONE), {k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()}, {}
         )
     problems: list[str] = []
     for path in reversed(numbered(folder)):

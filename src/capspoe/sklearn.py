@@ -47,7 +47,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     n_iter : int, epochs of the capsule layer
     image_shape : (H, W), (H, W, C) or None, the shape of the images in the rows of a flat X
     value_range : (low, high) or "auto", what becomes 0 and 1; values outside are clipped. "auto" is 0 and 255 for
-        uint8 images, 0 and 1 for images within that range, else the minimum and maximum of the first X: of all
+        uint8 images, 0 and 1 for images within that range, else the minimum and maximum of X: of all
         pixels, or of each feature.
     config : mapping of further settings of `capspoe train`, such as {"iterations": 1, "channels": 64}
     verbose : int, print progress if not 0
@@ -101,40 +101,15 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Any = None) -> "CapsulePoE":
         """Train on X from scratch; y is ignored."""
-        rows = self._start(X)
-        with self._threads():
-            in_memory.fit(self.model_, rows, self._print if self.verbose else None)
-        self.model_.eval()
-        self.labels_ = self.predict(X)
-        return self
-
-    def partial_fit(self, X: ArrayLike, y: Any = None) -> "CapsulePoE":
-        """Continue with one pass over X, in its order, at constant learning rates; y is ignored.
-
-        The first call fixes the shape and the range of the values.
-        """
-        if hasattr(self, "model_"):
-            rows = self._training_rows(self._flat(X, reset=False)[0])
-            partial = getattr(self, "_partial", None) or in_memory.Incremental(self.model_, trained=True)
-        else:
-            rows = self._start(X)
-            partial = in_memory.Incremental(self.model_)
-        with self._threads():
-            partial.fit(rows)
-        self._partial = partial
-        self.model_.eval()
-        self.labels_ = self.predict(X)
-        return self
-
-    def _start(self, X: ArrayLike) -> np.ndarray:
-        """Set everything that the first X decides, and return it as training rows."""
         config = self._config()
-        flat, shape = self._flat(X, reset=True)
-        self.image_shape_ = shape
-        self.range_ = find_range(flat, self.value_range, images=shape is not None)
-        self._partial = None
-        self.model_ = new_network(config, shape, flat.shape[1])
-        return self._training_rows(flat)
+        flat, self.image_shape_ = self._flat(X, reset=True)
+        self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
+        self.model_ = new_network(config, self.image_shape_, flat.shape[1])
+        with self._threads():
+            in_memory.fit(self.model_, self._training_rows(flat), self._print if self.verbose else None)
+        self.model_.eval()
+        self.labels_ = self.predict(X)
+        return self
 
     def _training_rows(self, flat: np.ndarray) -> np.ndarray:
         """Pixels as uint8 (n, H, W, C), features as codes (n, I, M)."""
@@ -281,9 +256,9 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         return np.array([f"capsule{j}_{n}" for j in range(J) for n in range(N)], dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The network as settings and arrays, which `skops` can store, unless `partial_fit` has an optimizer."""
+        """The network as settings and arrays, which `skops` can store."""
         state = dict(super().__getstate__())
-        if "model_" in state and not state.get("_partial"):
+        if "model_" in state:
             model = state.pop("model_")
             weights = {name: value.cpu().numpy() for name, value in model.state_dict().items()}
             state["_network"] = {"config": dataclasses.asdict(model.config), "weights": weights}

@@ -30,7 +30,7 @@ from capspoe.run.atomic import disk_errors, write_atomic
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
-VERSION = 3  # increment when the definition of a score changes, so that cached scores are not used
+VERSION = 4  # increment when the definition of a score changes, so that cached scores are not used
 
 Parts = dict[str, Callable[[], Any]]
 

@@ -4,7 +4,7 @@ python benchmarks/grouping.py RUN [--codes 1000000] [--jitter 0.1] [--threads 2]
 
 The codes are those of the run's training images, repeated as often as needed. Gaussian noise with a standard
 deviation of --jitter makes all of them different. Each keeps the label of its image, for the purity of the groups;
-the grouping does not see it. Prints a line and adds it to benchmarks/grouping.json.
+the grouping does not see it. Prints a line and adds it to benchmarks/records/grouping.json.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from capspoe import CapsulePoE, __version__, data
 from capspoe.training import spectral
 from capspoe.training.codes import codes_in_memory
 
-OUT = Path(__file__).resolve().parent / "grouping.json"
+OUT = Path(__file__).resolve().parent / "records" / "grouping.json"
 BLOCK = 10_000
 
 

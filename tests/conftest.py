@@ -13,6 +13,11 @@ settings.load_profile("capspoe")
 torch.set_num_threads(1)  # the tensors of tests are too small for more
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)

@@ -58,7 +58,7 @@ class Config:
     skip_bad: bool = setting(False, "Skip unreadable image files instead of stopping.", advanced=True)
 
     # The capsule layers
-    layers: str = setting("20x16", "CAPSULESxNEURONS of each layer, bottom first, for example 64x16,20x16.")
+    layers: str = setting("20x16", "CAPSULESxNEURONS of each layer, as 64x16,20x16; autox16 counts groups of images.")
     gate: Literal["winner", "none"] = setting(
         "winner", "winner: exactly one capsule is on. none: the paper's energy as written.", estimator="gate"
     )
@@ -186,8 +186,14 @@ def parse_layers(text: str) -> list[tuple[int, int]]:
     except (ValueError, AttributeError):
         layers = []
     if not layers or any(not (0 < j <= 10**6 and 0 < n <= 10**6) for j, n in layers):
-        raise InputError(f"layers must look like 20x16 or 64x16,20x16 (capsules x neurons), not {text!r}")
+        raise InputError(f"layers must look like 20x16, 64x16,20x16 or autox16 (capsules x neurons), not {text!r}")
     return layers
+
+
+def fill_auto(layers: str, capsules: int) -> str:
+    """Put the number of capsules in the place of a top layer's "auto"."""
+    *below, top = layers.split(",")
+    return ",".join([*below, f"{capsules}{top.removeprefix('auto')}" if top.startswith("autox") else top])
 
 
 def check(config: Config) -> None:
@@ -202,7 +208,7 @@ def check(config: Config) -> None:
             raise InputError(f"{name} must be between {low:g} and {high:g}, not {value!r}")
     if config.channels % 8:
         raise InputError(f"channels must be a multiple of 8, not {config.channels}")
-    parse_layers(config.layers)
+    parse_layers(fill_auto(config.layers, 1))
 
 
 def _fits(value: Any, kind: Any) -> bool:

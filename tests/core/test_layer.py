@@ -216,6 +216,21 @@ def test_wrong_arguments_are_named():
 # As a module of another network.
 
 
+def test_weights_follow_torchs_seed_and_every_parameter_gets_a_gradient(rng):
+    def weights(seed):
+        torch.manual_seed(seed)
+        return CapsuleLayer((5, 3), (4, 2)).w_JNMI
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    layer, x = CapsuleLayer((5, 3), (4, 2), centred=False, bias="upper"), torch.randn(2, 5, 3, generator=rng)
+    z = layer(x).z
+    z.square().sum().backward()
+    assert all((p.grad is not None) == p.requires_grad for p in layer.parameters())
+    assert {name for name, p in layer.named_parameters() if p.requires_grad} == {"w_JNMI", "b"}
+    torch.testing.assert_close(route(x, layer.W).z, z.detach())
+
+
 def test_kernels_never_hide_a_derivative(rng):
     layer = CapsuleLayer((5, 3), (4, 2)).requires_grad_(False)
     x, step = (torch.randn(2, 5, 3, generator=rng) for _ in range(2))

@@ -1,6 +1,7 @@
 """Every reader of foreign bytes as a function of bytes: it returns or raises the documented error."""
 
 import atexit
+import csv
 import hashlib
 import io
 import json
@@ -18,6 +19,8 @@ import numpy as np
 import safetensors.torch
 from PIL import Image
 
+from capspoe.commands import encode, sort
+from capspoe.commands.explain import open_images
 from capspoe.config import preset
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.formats import BadImage, decode, encode_idx, open_idx, probe
@@ -25,6 +28,7 @@ from capspoe.data.preprocess import Prepare
 from capspoe.errors import DataError, InputError, RunError
 from capspoe.explorer import live_metrics
 from capspoe.explorer.server import application
+from capspoe.export import web as web_export
 from capspoe.figures.curves import charts, read_metrics
 from capspoe.figures.summary import read_summary
 from capspoe.report import facts
@@ -155,6 +159,30 @@ def exported(content: bytes) -> None:
         model().load_weights(checkpoint.newest(home() / "exported").weights)
 
 
+def scenes(content: bytes) -> None:
+    """A picture that `capspoe explain` opens."""
+    with suppress(DataError, InputError):
+        assert open_images(model(), str(written("scene.png", content)), 1).shape == (1, *IMAGE)
+
+
+def tables(content: bytes) -> None:
+    """File names in groups.csv and in the contact sheet of `capspoe sort`."""
+    names = [os.fsdecode(part) for part in content.split(b"\0")]
+    encode.write_table({"file": names, "group": [str(k) for k in range(len(names))]}, home() / "sorted" / "names.csv")
+    with (home() / "sorted" / "names.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        assert [row["file"] for row in csv.DictReader(file)] == names
+    sort.write_page({"group-00": names}, home(), home() / "sorted")
+    page = (home() / "sorted" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<img") == page.count("<small") == len(names)
+
+
+def web(content: bytes) -> None:
+    """The page of a run whose summary.json is hostile."""
+    folder = written("summed/summary.json", content).parent
+    read = next(path for path in web_export.write(model(), folder, home() / "page") if path.name == "weights.js")
+    json.loads(read.read_text(encoding="utf-8").removeprefix("const MODEL = ").removesuffix(";\n"))
+
+
 def stored_codes(content: bytes) -> None:
     """codes.npy beside checksums that fit, and codes.json; what is damaged is made again."""
     for name, other in (("codes.npy", ("codes.json", b'{"0": "0"}')), ("codes.json", ("codes.npy", b""))):
@@ -176,7 +204,7 @@ def client():
 
 
 PLACES = ("decode", "strips", "recognise", "routing", "blend")
-QUERIES = ("gallery", "random", "images", "samples", "run", "training")
+QUERIES = ("gallery", "random", "images", "samples", "run", "training", "sliders")
 
 
 def api(content: bytes) -> None:
@@ -238,6 +266,9 @@ def seeds(name: str) -> list[bytes]:
             b"\0" + json.dumps(checkpoint.settings(SMALL, IMAGE)).encode(),
             b"\1" + (newest / "model.safetensors").read_bytes(),
         ],
+        "scenes": pictures,
+        "tables": [b"a.png\0b/c d.png", b'x,"y".png\0<img src=x>.png\0\xff\n.png', b"=1+1\0../x"],
+        "web": [b'{"labels": ["2", null], "error": [0.1, 0.2], "object_size": 9.5}'],
         "stored_codes": [_saved(lambda b: np.save(b, np.zeros((2, 3, 8), np.float16))), b'{"0": "0"}'],
         "api": bodies,
     }[name]
@@ -246,6 +277,7 @@ def seeds(name: str) -> list[bytes]:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     function.__name__: function
     for function in (
-        idx, npy, npz, image, config, state, weights, metrics, described, exported, stored_codes, api,
+        idx, npy, npz, image, config, state, weights, metrics, described, exported, scenes, tables, web,
+        stored_codes, api,
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from fuzz.targets import TARGETS, client, seeds
 
 CORPUS = Path(__file__).parent / "corpus"
-MUTATIONS = {"api": 100, "weights": 60, "image": 300}
+MUTATIONS = {"api": 100, "web": 30, "weights": 60, "image": 300}
 
 
 @pytest.fixture(scope="module", autouse=True)

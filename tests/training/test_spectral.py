@@ -112,6 +112,15 @@ def test_equal_or_few_codes_have_no_groups_or_all_of_them(codes):
     assert found is None or set(found) == set(range(4))
 
 
+def test_the_number_of_groups_is_that_of_separate_blobs_or_a_little_more():
+    rng = np.random.default_rng(0)
+    for blobs in (3, 7):
+        centres = 20 * rng.standard_normal((blobs, 6))
+        points = (np.repeat(centres, 40, 0) + rng.standard_normal((40 * blobs, 6))).astype(np.float32)
+        assert blobs <= spectral.count_groups(np.concatenate([points, points])) <= 1.3 * blobs  # copies do not count
+    assert spectral.count_groups(points[:19]) == 1
+
+
 def test_majority_prefers_the_nearest_among_equals():
     votes = np.array([[1, 2, 2], [3, 1, 2], [0, 0, 1]])
     assert spectral.majority(votes).tolist() == [2, 3, 0]

@@ -19,7 +19,7 @@ class Sample:
     out: Path
     """x.png, or x.npz with images (capsules, count, H, W, C) in [0, 1] and capsule (capsules,)."""
     count: int = 4
-    """Images of each capsule."""
+    """Images of EACH capsule: --count 100 with 20 capsules is 2,000. (In Python, model.sample(100) is 100 in all.)"""
     capsule: int | None = None
     """Only this capsule."""
     prior: Prior | None = None

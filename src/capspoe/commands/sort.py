@@ -52,7 +52,7 @@ class Sort:
     out: Path
     """The folder to write to."""
     groups: int | None = None
-    """Number of groups (default: 20), not counting that of the odd ones out."""
+    """Number of groups, not counting that of the odd ones out (default: found from the images)."""
     link: bool = False
     """Also make a folder of links for each group."""
     copy: bool = False
@@ -108,7 +108,7 @@ def find_model(a: Sort, run: Path) -> "CapsulePoE":
     from capspoe.training.train import train_run
 
     if not a.run and not (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
-        config = preset("small", str(a.folder)).replace(layers=f"{a.groups or 20}x16", size=a.size, skip_bad=True)
+        config = preset("small", str(a.folder)).replace(layers=f"{a.groups or 'auto'}x16", size=a.size, skip_bad=True)
         return train_run(config, run).model
     model = CapsulePoE.load(run)
     if a.groups not in (None, model.top.upper[0]):

@@ -1,7 +1,7 @@
 r"""A layer of capsules as an energy model: parameters, energy, free energy and conditionals."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -44,16 +44,18 @@ class CapsuleLayer(nn.Module):
     iterations : routing iterations; 1 means uniform weights
     gate : "winner", exactly one capsule is on (an implicit mixture of RBMs); "none", the paper's energy as written
     neurons : kind of upper neurons, "gaussian" or "binary"
-    bias : whether to learn the biases a, (I, M) or with the gate (J, I, M), and b (J, N); the paper has none
+    bias : whether to learn the biases a, (I, M) or with the gate (J, I, M), and b (J, N); the paper has none. "upper"
+        learns b alone: a belongs to the energy, and gets no gradient in a network that only calls the layer
     centred : whether to subtract the mean code mu (I, M)
     normalize, agreement, sharpness, detach_routing : see `capspoe.route`
     initial_std : standard deviation of the initial w
     chains : persistent chains in each capsule for training, with the gate and gaussian neurons; 0: none
-    seed : seed of the initial w
+    seed : seed of the initial w; by default it is drawn as `torch.manual_seed` says
 
     Attributes
     ----------
     w_JNMI, a, b : parameters
+    W : the paper's matrices (J, I, N, M), as `capspoe.route` takes them, computed from w_JNMI
     mu, d : buffers, the mean code and the gate's bias (J,)
     """
 
@@ -69,7 +71,7 @@ class CapsuleLayer(nn.Module):
         iterations: int = 3,
         gate: str = "winner",
         neurons: str = "gaussian",
-        bias: bool = True,
+        bias: bool | Literal["upper"] = True,
         centred: bool = True,
         normalize: Normalize = "lower",
         agreement: Agreement = "cosine",
@@ -77,7 +79,7 @@ class CapsuleLayer(nn.Module):
         initial_std: float = 0.05,
         detach_routing: bool = False,
         chains: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -96,15 +98,16 @@ class CapsuleLayer(nn.Module):
         self.normalize, self.agreement, self.sharpness = normalize, agreement, float(sharpness)
         self.bias, self.centred, self.detach_routing = bias, centred, detach_routing
         (I, M), (J, N) = self.lower, self.upper
-        start = torch.randn((J, N, M, I), generator=torch.Generator().manual_seed(seed), dtype=dtype)
+        rng = None if seed is None else torch.Generator().manual_seed(seed)
+        start = torch.randn((J, N, M, I), generator=rng, dtype=dtype)
         self.w_JNMI = nn.Parameter(initial_std * start)
         own = (J,) if self.gate.exclusive else ()  # with the gate every capsule has its own visible bias
-        self.a = nn.Parameter(torch.zeros(*own, I, M, dtype=dtype), requires_grad=bias)
-        self.b = nn.Parameter(torch.zeros(J, N, dtype=dtype), requires_grad=bias)
+        self.a = nn.Parameter(torch.zeros(*own, I, M, dtype=dtype), requires_grad=bias is True)
+        self.b = nn.Parameter(torch.zeros(J, N, dtype=dtype), requires_grad=bool(bias))
         self.register_buffer("d", torch.zeros(J, dtype=dtype))
         self.register_buffer("mu", torch.zeros(I, M, dtype=dtype))
         persistent = chains and self.gate.exclusive and neurons == "gaussian"
-        first = torch.randn((J, chains, N), generator=torch.Generator().manual_seed(seed), dtype=dtype)
+        first = torch.randn((J, chains, N), generator=rng and rng.manual_seed(seed or 0), dtype=dtype)
         self.register_buffer("chains", first if persistent else None)
         self.register_buffer("mean_routing", torch.ones(J, I, dtype=dtype))
 

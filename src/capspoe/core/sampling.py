@@ -43,7 +43,7 @@ def sample(
 
     Parameters
     ----------
-    count : number of images
+    count : number of images in all. (`capspoe sample --count` is the number from each capsule.)
     capsule : a capsule, a list to cycle through, or None: in proportion to the capsules' use
     prior : "fitted", the distribution of the capsule's own training images; "model", the energy's own, by chains from
         noise; "standard", the paper's sigmoid(N(0, 1)); None, the model's default

@@ -17,6 +17,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
 from capspoe.data import evenly_spaced
@@ -27,6 +28,8 @@ GRAPH_IMAGES = 60_000  # images in the graph; the others take the group of their
 EXACT_IMAGES = 200_000  # images up to which those are searched exactly, which is fast enough
 PCA_IMAGES = 10_000  # images that the PCA is fitted to
 MIN_IMAGES = 10  # per group, on average
+COUNT_IMAGES, MOST_GROUPS = 5000, 40  # that `count_groups` looks at, and considers
+STABLE = 0.92  # of the best stability: benchmarks/capsule_count.py
 DENSE = 2000  # images up to which a dense eigendecomposition is used
 _CHUNK, _BLOCK = 512, 32
 
@@ -45,9 +48,7 @@ def spectral_groups(
     inside = points[first]
     k = min(neighbours, len(first) - 1)
     coordinates = diffusion_map(nearest(inside, inside, k + 1)[:, 1:], 2 * groups, seed)
-    # The warning about fewer distinct points than groups: checked below.
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        found = KMeans(groups, n_init=5, random_state=seed % 2**32).fit_predict(coordinates).astype(np.int64)
+    found = k_means(coordinates, groups, seed)
     if len(np.unique(found)) < groups:
         return None
     everywhere = np.empty(n, np.int64)
@@ -59,6 +60,30 @@ def spectral_groups(
             everywhere[start : start + GRAPH_IMAGES] = majority(found[close])
     everywhere[some] = found[node]  # not by vote, which could leave a group empty
     return everywhere
+
+
+def count_groups(images: np.ndarray, neighbours: int = 5, seed: int = 0) -> int:
+    """The largest number of spectral groups of images or codes (n, ...) that is stable; 1 for too few images.
+
+    Stability (Lange et al. 2004): two halves are grouped separately, and the groups of each are compared with those
+    of its images' nearest neighbours in the other, by adjusted mutual information. See docs/training.md.
+    """
+    images = np.unique(images.reshape(len(images), -1)[evenly_spaced(len(images), COUNT_IMAGES)], axis=0)
+    points = pca_points(images[np.random.default_rng(seed % 2**64).permutation(len(images))], seed)
+    halves = points[0::2], points[1::2]
+    most = min(MOST_GROUPS, len(halves[1]) // MIN_IMAGES)
+    if most < 2:
+        return 1
+    k = min(neighbours, len(halves[1]) - 1)
+    maps = [diffusion_map(nearest(half, half, k + 1)[:, 1:], 2 * most, seed) for half in halves]
+    across = nearest(halves[0], halves[1], k), nearest(halves[1], halves[0], k)
+    scores = []
+    for groups in range(2, most + 1):
+        leading = (whole[:, -2 * groups :] for whole in maps)  # eigenvalues ascend
+        found = [k_means(unit(part), groups, seed) for part in leading]
+        voted = majority(found[1][across[0]]), majority(found[0][across[1]])
+        scores.append(sum(map(adjusted_mutual_info_score, found, voted)))
+    return 2 + int(np.flatnonzero(np.array(scores) >= STABLE * max(scores))[-1])
 
 
 def distinct_codes(codes: np.ndarray, rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
@@ -139,7 +164,18 @@ def diffusion_map(neighbours: Int[np.ndarray, "n k"], size: int, seed: int) -> F
         start = np.random.default_rng(seed % 2**64).standard_normal(n)
         values, vectors = eigsh(walk, size, which="LA", tol=1e-3, ncv=3 * size, v0=start)
     coordinates = vectors * values**DIFFUSION_STEPS
-    return coordinates / np.maximum(np.linalg.norm(coordinates, axis=1, keepdims=True), 1e-300)
+    return unit(coordinates)
+
+
+def unit(rows: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
+    """The rows, scaled to unit length."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+
+
+def k_means(rows: Float[np.ndarray, "n q"], groups: int, seed: int) -> Int[np.ndarray, " n"]:
+    """The group of each row; fewer groups if there are fewer distinct rows."""
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        return KMeans(groups, n_init=5, random_state=seed % 2**32).fit_predict(rows).astype(np.int64)
 
 
 def majority(votes: Int[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from capspoe import __version__, data
-from capspoe.config import FREE_TO_CHANGE, Config, check
+from capspoe.config import FREE_TO_CHANGE, Config, check, fill_auto
 from capspoe.config import preset as preset_config
 from capspoe.errors import InputError, RunError
 from capspoe.run import checkpoint, distributed
@@ -24,7 +24,7 @@ from capspoe.run.memory import memory
 from capspoe.run.model import CapsulePoE, find_device
 from capspoe.run.pictures import write_sample_grid
 from capspoe.training import codes as codes_file
-from capspoe.training import optimizers, recovery, targets
+from capspoe.training import optimizers, recovery, spectral, targets
 from capspoe.training.fit_prior import PRIOR_IMAGES, fit_prior
 from capspoe.training.loops import Step, autoencoder_steps, capsule_steps, mean_input, planned_steps
 
@@ -96,6 +96,8 @@ def train_run(
             if resume or checkpoint.exists(folder):
                 config = resumed_config(folder, config, resume)
             dataset = open_images(config, given)
+        config = count_capsules(config, dataset)
+        with distributed.fail_together():
             model = CapsulePoE(config, image_shape(config, dataset)).to(
                 find_device(config.device)
             )  # refuses settings that do not fit
@@ -126,6 +128,7 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
     if resume and not named and not Path(stored.data).expanduser().exists():
         stored = stored.replace(data=wanted.data)  # the images moved; their fingerprint is compared later
     stored = stored.replace(**{name: getattr(wanted, name) for name in FREE_TO_CHANGE})
+    wanted = wanted.replace(layers=stored.layers) if "auto" in wanted.layers else wanted  # the number found then
     ours, theirs = dataclasses.asdict(wanted), dataclasses.asdict(stored)
     different = [f"{name} {theirs[name]!r} -> {ours[name]!r}" for name in ours if theirs[name] != ours[name]]
     if different and not resume:
@@ -134,6 +137,18 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
             "choose another --out, or --resume to continue with its own"
         )
     return stored
+
+
+def count_capsules(config: Config, dataset: data.Dataset) -> Config:
+    """Settings with a number in the place of "auto"."""
+    if "auto" not in config.layers:
+        return config
+
+    def count() -> int:
+        few = dataset.spread(spectral.COUNT_IMAGES)
+        return spectral.count_groups(few.images(data.workers_for(few)).pixels, config.neighbours, config.seed)
+
+    return config.replace(layers=fill_auto(config.layers, distributed.broadcast_object(count)))
 
 
 def image_shape(config: Config, dataset: data.Dataset) -> tuple[int, int, int]:

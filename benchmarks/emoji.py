@@ -1,0 +1,84 @@
+"""Groups of emoji, a set that nothing was tuned for: python benchmarks/emoji.py PACKAGE [--train]
+
+PACKAGE is the unpacked npm package emoji-datasource-google (`npm pack emoji-datasource-google`, then tar). The images
+are its emoji without skin tones, laid on white; the labels are their categories and serve the scores only. Compares
+k-means with spectral groups, 20 each, on the pixels in colour, in grey, of the outline alone, and at three sizes.
+With --train also on the codes of `capspoe train`, with its capsules. Writes benchmarks/records/emoji.json.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from sklearn.cluster import KMeans
+from sklearn.metrics import normalized_mutual_info_score
+
+from capspoe import __version__, train
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.spectral import pca_points, spectral_groups
+
+RECORD = Path(__file__).parent / "records" / "emoji.json"
+GROUPS, SEEDS = 20, 3
+
+
+def read(package: Path) -> tuple[list[Image.Image], np.ndarray]:
+    """The images with their transparency, and the category of each."""
+    rows = [row for row in json.loads((package / "emoji.json").read_text()) if row["has_img_google"]]
+    images = [Image.open(package / "img" / "google" / "64" / row["image"]).convert("RGBA") for row in rows]
+    return images, np.unique([row["category"] for row in rows], return_inverse=True)[1]
+
+
+def pixels(images: list[Image.Image], size: int, look: str) -> np.ndarray:
+    """uint8 (n, size, size, 1 or 3): "colour" and "grey" on white, or the "outline", which is the opacity."""
+    small = np.stack([np.asarray(image.resize((size, size), Image.Resampling.BOX)) for image in images]).astype(float)
+    opacity = small[..., 3:] / 255
+    if look == "outline":
+        return (255 * opacity).astype(np.uint8)
+    white = opacity * small[..., :3] + 255 * (1 - opacity)
+    return (white if look == "colour" else white @ [[0.299], [0.587], [0.114]]).astype(np.uint8)
+
+
+def scores(found: list[np.ndarray], labels: np.ndarray) -> dict[str, float]:
+    """Means over the seeds."""
+    purity = [sum(np.bincount(labels[f == g]).max() for g in np.unique(f)) / len(labels) for f in found]
+    nmi = [normalized_mutual_info_score(labels, f) for f in found]
+    return {"purity": round(float(np.mean(purity)), 3), "nmi": round(float(np.mean(nmi)), 3)}
+
+
+def compared(rows: np.ndarray, labels: np.ndarray) -> dict[str, dict[str, float]]:
+    points = pca_points(rows, 0).numpy()
+    means = [KMeans(GROUPS, n_init=3, random_state=seed).fit_predict(points) for seed in range(SEEDS)]
+    spectral = [spectral_groups(rows, GROUPS, seed=seed) for seed in range(SEEDS)]
+    return {"k-means": scores(means, labels), "spectral": scores(spectral, labels)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("package", type=Path)
+    parser.add_argument("--train", nargs="*", default=[], help="looks to train on, such as colour outline")
+    a = parser.parse_args()
+    images, labels = read(a.package)
+    lines = json.loads(RECORD.read_text()) if RECORD.exists() else []
+
+    def add(**line: object) -> None:
+        lines.append(line | {"images": len(images), "capspoe": __version__})
+        print(json.dumps(lines[-1]), flush=True)
+        RECORD.write_text("[\n " + ",\n ".join(map(json.dumps, lines)) + "\n]\n")
+
+    for look in a.train:
+        own = pixels(images, 28, look)
+        with tempfile.TemporaryDirectory() as folder:
+            model = train(own, folder, quiet=True, threads=1)
+        add(look=look, size=28, of="codes", **compared(codes_in_memory(model, own), labels))
+        winner = model.encode(own).on.argmax(1)
+        add(look=look, size=28, of="capspoe", capsules=scores([winner], labels))
+    if not a.train:
+        for look, size in [("colour", 28), ("grey", 28), ("outline", 28), ("colour", 14), ("colour", 56)]:
+            add(look=look, size=size, of="pixels", **compared(pixels(images, size, look), labels))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,10 +3,11 @@
 python benchmarks/scaling.py [--rounds 2] [--limit 12800] [OPTIONS of capspoe train]
 python benchmarks/scaling.py --exchange [--rounds 2] [--limit 12800]
 
-They take turns, and the best round of each counts. Prints a table and writes benchmarks/scaling.json.
+They take turns, and the best round of each counts. Prints a table and writes benchmarks/records/scaling.json.
 
 --exchange times a step of stage 2 with 1 and 2 processes of one thread each, at two batch sizes, and the part of it
-that is the all-reduce, with the wait for the other process. It writes benchmarks/exchange.json.
+that is the all-reduce, with the wait for the other process. It writes
+benchmarks/records/exchange.json.
 """
 
 import argparse
@@ -164,7 +165,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="how often each way is timed; the best counts")
     parser.add_argument("--data", default="mnist")
     parser.add_argument("--limit", type=int, default=12800, help="images")
-    parser.add_argument("--out", type=Path, default=HERE / "scaling.json")
+    parser.add_argument("--out", type=Path, default=HERE / "records" / "scaling.json")
     parser.add_argument("--exchange", action="store_true", help="time the exchange of stage 2")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--batch-size", type=int, default=128)
@@ -174,7 +175,7 @@ def main() -> None:
         return
     if a.exchange:
         rows = "[\n " + ",\n ".join(map(json.dumps, measure_exchange(a.rounds, a.limit))) + "\n]\n"
-        (HERE / "exchange.json").write_text(rows)
+        (HERE / "records" / "exchange.json").write_text(rows)
         print(rows)
         return
     options = [a.data, "--limit", str(a.limit), "--epochs", "2", "--autoencoder-epochs", "1"]

@@ -2,6 +2,7 @@
 
 import sys
 
+import networkx  # torch needs it
 import numpy as np
 import pytest
 import torch
@@ -112,13 +113,21 @@ def test_equal_or_few_codes_have_no_groups_or_all_of_them(codes):
     assert found is None or set(found) == set(range(4))
 
 
-def test_the_number_of_groups_is_that_of_separate_blobs_or_a_little_more():
+def test_the_number_of_groups_is_that_of_separate_blobs():
     rng = np.random.default_rng(0)
-    for blobs in (3, 7):
+    for blobs in (3, 12):
         centres = 20 * rng.standard_normal((blobs, 6))
         points = (np.repeat(centres, 40, 0) + rng.standard_normal((40 * blobs, 6))).astype(np.float32)
-        assert blobs <= spectral.count_groups(np.concatenate([points, points])) <= 1.3 * blobs  # copies do not count
+        assert spectral.count_groups(np.concatenate([points, points])) == blobs  # copies do not count
     assert spectral.count_groups(points[:19]) == 1
+
+
+def test_modularity_is_that_of_networkx():
+    points, strip = strips(20)
+    near = spectral.nearest(torch.from_numpy(points), torch.from_numpy(points), 4)[:, 1:]
+    graph = networkx.MultiGraph([(i, j) for i, row in enumerate(near.tolist()) for j in row])
+    expected = networkx.community.modularity(graph, [set(np.flatnonzero(strip == g).tolist()) for g in range(3)])
+    assert spectral.modularity(strip, near) == pytest.approx(expected)
 
 
 def test_majority_prefers_the_nearest_among_equals():

@@ -135,6 +135,19 @@ def test_other_settings_are_refused_and_resume_keeps_the_stored_ones(tmp_path):
     assert checkpoint.open_run(tmp_path / "run").config.epochs == QUICK["epochs"]
 
 
+def test_the_number_of_capsules_is_found_once_and_stored(tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr(training.spectral, "count_groups", lambda images, *_: counted.append(images.shape) or 3)
+    for _ in range(2):
+        model = train("digits", tmp_path / "run", quiet=True, **QUICK | {"layers": "autox6", "epochs": 1})
+        assert model.top.upper == (3, 6)
+    assert counted == [(256, 28, 28, 1)]
+    assert checkpoint.open_run(tmp_path / "run").config.layers == "3x6"
+    for layers in ("auto", "autox6,3x2", "automaticx2"):
+        with pytest.raises(InputError, match="layers must look like"):
+            train("digits", tmp_path / "other", quiet=True, **QUICK | {"layers": layers})
+
+
 def test_nothing_to_resume(tmp_path):
     with pytest.raises(RunError, match="is not a run folder"):
         train("digits", tmp_path / "none", resume=True, quiet=True)

@@ -17,7 +17,6 @@ from scipy.sparse.linalg import eigsh
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
 from capspoe.data import evenly_spaced
@@ -29,7 +28,6 @@ EXACT_IMAGES = 200_000  # images up to which those are searched exactly, which i
 PCA_IMAGES = 10_000  # images that the PCA is fitted to
 MIN_IMAGES = 10  # per group, on average
 COUNT_IMAGES, MOST_GROUPS = 5000, 40  # that `count_groups` looks at, and considers
-STABLE = 0.92  # of the best stability: benchmarks/capsule_count.py
 DENSE = 2000  # images up to which a dense eigendecomposition is used
 _CHUNK, _BLOCK = 512, 32
 
@@ -63,27 +61,28 @@ def spectral_groups(
 
 
 def count_groups(images: np.ndarray, neighbours: int = 5, seed: int = 0) -> int:
-    """The largest number of spectral groups of images or codes (n, ...) that is stable; 1 for too few images.
+    """The smallest number of spectral groups whose modularity is within 1% of the highest; 1 for too few images.
 
-    Stability (Lange et al. 2004): two halves are grouped separately, and the groups of each are compared with those
-    of its images' nearest neighbours in the other, by adjusted mutual information. See docs/training.md.
+    Modularity (Newman and Girvan 2004): the share of the graph's edges inside groups, minus what it would be if the
+    same ends were joined at random. For images or codes (n, ...).
     """
     images = np.unique(images.reshape(len(images), -1)[evenly_spaced(len(images), COUNT_IMAGES)], axis=0)
-    points = pca_points(images[np.random.default_rng(seed % 2**64).permutation(len(images))], seed)
-    halves = points[0::2], points[1::2]
-    most = min(MOST_GROUPS, len(halves[1]) // MIN_IMAGES)
+    most = min(MOST_GROUPS, len(images) // MIN_IMAGES)
     if most < 2:
         return 1
-    k = min(neighbours, len(halves[1]) - 1)
-    maps = [diffusion_map(nearest(half, half, k + 1)[:, 1:], 2 * most, seed) for half in halves]
-    across = nearest(halves[0], halves[1], k), nearest(halves[1], halves[0], k)
-    scores = []
-    for groups in range(2, most + 1):
-        leading = (whole[:, -2 * groups :] for whole in maps)  # eigenvalues ascend
-        found = [k_means(unit(part), groups, seed) for part in leading]
-        voted = majority(found[1][across[0]]), majority(found[0][across[1]])
-        scores.append(sum(map(adjusted_mutual_info_score, found, voted)))
-    return 2 + int(np.flatnonzero(np.array(scores) >= STABLE * max(scores))[-1])
+    points = pca_points(images, seed)
+    near = nearest(points, points, min(neighbours, len(images) - 1) + 1)[:, 1:]
+    whole = diffusion_map(near, 2 * most, seed)  # eigenvalues ascend
+    found = [k_means(unit(whole[:, -2 * groups :]), groups, seed) for groups in range(2, most + 1)]
+    scores = np.array([modularity(group, near) for group in found])
+    return 2 + int(np.argmax(scores >= 0.99 * scores.max()))
+
+
+def modularity(group: Int[np.ndarray, " n"], neighbours: Int[np.ndarray, "n k"]) -> float:
+    """Of a grouping of the nearest-neighbour graph's nodes."""
+    here, there = np.repeat(group, neighbours.shape[1]), group[neighbours].ravel()
+    share = np.bincount(np.concatenate([here, there])) / (2 * len(here))
+    return float((here == there).mean() - np.square(share).sum())
 
 
 def distinct_codes(codes: np.ndarray, rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:

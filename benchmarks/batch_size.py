@@ -2,8 +2,8 @@
 
 RUN is a finished run; its autoencoder gives the codes of the first images. Trains the capsules on them for the same
 number of epochs with batches of 128 and 512, the latter with the learning rate of 128, 2 times it (square root) and
-4 times it (linear). Scores on 2,000 test images: the mean squared error of a pixel through one capsule, and purity. Writes
-benchmarks/records/batch_size.json.
+4 times it (linear). Scores on 2,000 test images: the mean squared error of a pixel through one capsule, and purity.
+Writes benchmarks/records/batch_size.json.
 """
 
 import argparse

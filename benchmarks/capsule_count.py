@@ -3,8 +3,8 @@
 For MNIST, Fashion-MNIST, scikit-learn's digits, and two sets made here: the 26 capitals in eight fonts that come with
 matplotlib, and eight shapes, turned, slanted and moved at random. The number is that of `count_groups`, by three
 seeds. The purity is that of spectral groups of up to 5,000 images, for the number found, the number of classes
-and the default 20. Nothing is trained, and the labels serve the purity only. Writes
-benchmarks/records/capsule_count.json.
+and the default 20. Nothing is trained, and the labels serve the purity only. Saves every
+row in benchmarks/records/capsule_count.json, and makes it only once.
 """
 
 import json
@@ -54,7 +54,8 @@ def shapes(count: int, seed: int = 0) -> data.Images:
             6: [(left, left), (right, left), (right, right), (left, right), (left, left)],
             7: [(left, right), (56, left), (right, right)],
         }
-        draw.line(lines.get(label, []), 255, width, joint="curve")
+        if label in lines:
+            draw.line(lines[label], 255, width, joint="curve")
         turned, (x, y) = image.rotate(rng.normal(0, 6), Image.Resampling.BICUBIC), rng.normal(0, 4, 2)
         moved = turned.transform((112, 112), Image.Transform.AFFINE, (1, rng.normal(0, 0.05), x, 0, 1, y))
         pixels[k, :, :, 0] = moved.resize((28, 28), Image.Resampling.BOX)
@@ -75,9 +76,11 @@ def classes(images: data.Images) -> int:
 
 
 def main() -> None:
-    rows = []
+    rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
     made = {"letters": letters, "shapes": shapes}
     for name in ("mnist", "fashion-mnist", "digits", "letters", "shapes"):
+        if any(row["data"] == name for row in rows):
+            continue
         whole = made[name](5200) if name in made else data.load(name, "train")
         few = np.linspace(0, len(whole.pixels) - 1, min(COUNT_IMAGES, len(whole.pixels))).astype(int)
         images = data.Images(whole.pixels[few], whole.labels[few])
@@ -86,7 +89,7 @@ def main() -> None:
         row["purity"] = {str(number): purity(images, number) for number in sorted({found[0], classes(images), 20})}
         rows.append(row | {"capspoe": __version__})
         print(json.dumps(rows[-1]), flush=True)
-    RECORD.write_text("[\n " + ",\n ".join(map(json.dumps, rows)) + "\n]\n")
+        RECORD.write_text("[\n " + ",\n ".join(map(json.dumps, rows)) + "\n]\n")
 
 
 if __name__ == "__main__":

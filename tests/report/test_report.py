@@ -14,10 +14,11 @@ from PIL import Image
 from capspoe import train
 from capspoe.cli import main
 from capspoe.config import preset, train_command
-from capspoe.data import load
+from capspoe.data import load, open_for
 from capspoe.errors import RunError
 from capspoe.report.facts import tables
 from capspoe.report.page import show, strip, write_report
+from capspoe.report.sections import from_images
 from capspoe.run import checkpoint
 from runs import QUICK
 
@@ -109,6 +110,15 @@ def test_the_page_has_every_section_and_figure(reported, page):
     assert len([name for name in names if name.startswith("traverse-")]) == 1
     drawings = {"routing-0.svg", "architecture.svg", "curves.svg"}
     assert names >= drawings | {"grid.png", "gallery.png", "reconstructions.png"}
+
+
+def test_files_are_listed_by_capsule(model, images, tmp_path):
+    for k, pixels in enumerate(images[:5]):
+        Image.fromarray(pixels[..., 0]).save(tmp_path / f"{k}.png")
+    dataset = open_for(model.config, model.image, str(tmp_path), "all")
+    found = from_images(tmp_path / "out", model, dataset, images[:5], 0)["capsules"]["names"]
+    winner = model.encode(images[:5]).on.argmax(1)
+    assert found == [[f"{k}.png" for k in np.flatnonzero(winner == j)] for j in range(4)]
 
 
 def test_the_page_asks_for_nothing_else(reported, page):

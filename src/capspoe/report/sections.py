@@ -47,11 +47,13 @@ def from_images(run: Path, model: CapsulePoE, dataset: Dataset, pixels: np.ndarr
     save(run, f"routing-{number}.svg", diagram)
     found = gallery.gallery(model, dataset, encoded)
     save(run, "gallery.png", gallery.draw_gallery(found))
+    files, winner = np.array((dataset.file_names or [])[: len(pixels)]), encoded.on.argmax(1)
+    names = [files[winner == j].tolist() for j in range(len(found.mean))] if len(files) else []
     back = reconstruction.reconstructions(model, pixels[:1000])
     save(run, "reconstructions.png", reconstruction.draw_reconstructions(back, 10))
     return {
         "routing": {"name": name, "view": view, "diagram": diagram},
-        "capsules": {"found": found, "rows": gallery.gallery_rows(found), "count": len(pixels)},
+        "capsules": {"found": found, "rows": gallery.gallery_rows(found), "count": len(pixels), "names": names},
         "reconstructions": {"found": back, "rows": back.rows(10)},
     }
 

@@ -179,6 +179,7 @@ def tables(content: bytes) -> None:
 def web(content: bytes) -> None:
     """The page of a run whose summary.json is hostile."""
     folder = written("summed/summary.json", content).parent
+    (home() / "page").mkdir(exist_ok=True)
     read = next(path for path in web_export.write(model(), folder, home() / "page") if path.name == "weights.js")
     json.loads(read.read_text(encoding="utf-8").removeprefix("const MODEL = ").removesuffix(";\n"))
 
@@ -268,7 +269,7 @@ def seeds(name: str) -> list[bytes]:
         ],
         "scenes": pictures,
         "tables": [b"a.png\0b/c d.png", b'x,"y".png\0<img src=x>.png\0\xff\n.png', b"=1+1\0../x"],
-        "web": [b'{"labels": ["2", null], "error": [0.1, 0.2], "object_size": 9.5}'],
+        "web": [b'{"labels": [["2", 0.9], null], "error": 0.1, "object_size": 0.7}'],
         "stored_codes": [_saved(lambda b: np.save(b, np.zeros((2, 3, 8), np.float16))), b'{"0": "0"}'],
         "api": bodies,
     }[name]

@@ -77,9 +77,10 @@ def summary_of(model: Network, run: Path) -> Summary:
 
 def read_summary(folder: Path, J: int) -> Summary | None:
     """What summary.json says, if it fits."""
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         stored = json.loads((folder / SUMMARY).read_bytes())
         labels = [None if one is None else (str(one[0]), float(one[1])) for one in stored["labels"]]
         if len(labels) == J:
-            return Summary(labels, float(stored["error"]), stored["object_size"])
+            size = stored["object_size"]
+            return Summary(labels, float(stored["error"]), None if size is None else float(size))
     return None

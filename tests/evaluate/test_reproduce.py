@@ -100,6 +100,7 @@ def test_every_run_of_the_plan_is_understood(monkeypatch):
             cli.main([*next(reproduce.steps_of(planned)).command, "--debug"])
     sections = [results.section_of(config) for config in seen]
     text = (Path(results.HERE) / "results.md.in").read_text()
-    assert all("{{" + section in text for section in set(sections) - {None})
+    shown = {section for section in sections if section and not section.endswith("chains")}  # those have one table
+    assert all("{{" + section in text for section in shown)
     assert sections.count("mnist small") == 4  # three seeds, and the first one again for its long baselines
     assert sections.count(None) == 1  # the 144 -> 10 run of Figure 1

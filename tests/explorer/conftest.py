@@ -46,7 +46,7 @@ def stacked_api(stacked_run):
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(gated_run):
     with served(gated_run) as address:
         yield address

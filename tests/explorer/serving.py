@@ -1,7 +1,7 @@
 """Runs of a few seconds, the application around them, and a server on a real socket."""
 
+import asyncio
 import contextlib
-import faulthandler
 import threading
 import time
 
@@ -54,11 +54,13 @@ def served(folder):
     try:
         until(lambda: server.started)
         until(lambda: not httpx.get(f"{address}/api/run").json()["revision"].endswith(".0"))
+        loop = server.servers[0].get_loop()
         yield address
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(30)
         listening.close()
         if thread.is_alive():
-            faulthandler.dump_traceback()  # where it hangs
+            for task in asyncio.all_tasks(loop):  # where it hangs
+                task.print_stack()
         assert not thread.is_alive()

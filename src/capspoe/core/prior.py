@@ -5,8 +5,6 @@ import warnings
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
 from capspoe.core.noise import Noise
@@ -47,6 +45,9 @@ class CapsulePrior(nn.Module):
 
         `components` limits the number of Gaussians.
         """
+        from sklearn.exceptions import ConvergenceWarning  # not above: importing scikit-learn takes a second
+        from sklearn.mixture import GaussianMixture
+
         n, N = z.shape
         if n == 0:
             return

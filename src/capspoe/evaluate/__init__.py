@@ -4,7 +4,14 @@
 >>> capspoe.evaluate.evaluate("runs/mnist")   # what `capspoe evaluate` does
 """
 
-from capspoe.evaluate.baselines import variant
-from capspoe.evaluate.run import evaluate, quick_scores
+from typing import Any
 
 __all__ = ["evaluate", "quick_scores", "variant"]
+
+
+def __getattr__(name: str) -> Any:  # the baselines' libraries take seconds to import, and figures need none of them
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from capspoe.evaluate import baselines, run
+
+    return getattr(baselines if name == "variant" else run, name)

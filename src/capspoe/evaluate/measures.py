@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from capspoe.core.network import Network
 from capspoe.core.traversal import Basis, decode_poses, traverse
@@ -88,6 +87,8 @@ def on_dark_ground(images: Any) -> np.ndarray:
 
 def rank_correlation(values: np.ndarray) -> np.ndarray:
     """Spearman's correlation of the last axis with its order; 0 where nothing changes."""
+    from scipy.stats import rankdata  # not above: figures and explorer do not need it
+
     ranks = rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2
     order = np.arange(values.shape[-1]) - (values.shape[-1] - 1) / 2
     norm = np.sqrt((ranks**2).sum(-1) * (order**2).sum())

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from capspoe.core.network import Encoded, Network
 from capspoe.core.traversal import decode_poses
 from capspoe.data import Dataset
-from capspoe.evaluate.clustering import contingency
 from capspoe.figures.sheet import Row, draw_rows
 
 
@@ -44,7 +43,7 @@ def gallery(model: Network, dataset: Dataset, encoded: Encoded, count: int = 8) 
     if dataset.labels is None:
         return Gallery(mean, images, share, None, ())
     labels, column = np.unique(dataset.labels[: len(on)], return_inverse=True)
-    table = contingency(on, column, J, len(labels))
+    table = np.bincount(on * len(labels) + column, minlength=J * len(labels)).reshape(J, -1)
     label_share = table / np.maximum(table.sum(-1, keepdims=True), 1)
     return Gallery(mean, images, share, label_share, tuple(label_name(dataset, k) for k in labels))
 

@@ -79,12 +79,18 @@ def _transforms() -> bool:
     return functions or torch.autograd.forward_ad._current_level >= 0
 
 
-@torch.compiler.assume_constant_result
+def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What torch.compiler.assume_constant_result does, without importing the compiler, which takes a second."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant
 def _current() -> str:
     return _backend.get() or _checked(os.environ.get("CAPSPOE_BACKEND", "auto"))
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def _cpu() -> ModuleType:
     from capspoe.kernels import cpu
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from capspoe.core.network import Network
 from capspoe.run.checkpoint import damaged
-from capspoe.training.spectral import spectral_groups
 
 
 class GateTargets(NamedTuple):
@@ -40,6 +39,8 @@ def wanted(network: Network) -> bool:
 
 def find_groups(network: Network, codes: np.ndarray) -> Int[Tensor, " n"] | None:
     """Spectral groups of the codes, or None if they are too few or too similar."""
+    from capspoe.training.spectral import spectral_groups  # not above: its libraries take seconds to import
+
     c = network.config
     groups = spectral_groups(codes, network.top.upper[0], c.neighbours, c.seed)
     return None if groups is None else torch.from_numpy(groups).to(torch.int32)

@@ -3,16 +3,21 @@
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 
+from capspoe.config import Device
 from capspoe.errors import InputError
 from capspoe.run.bundled import BUNDLED, find_run
 
 RUN_HELP = "The run folder, or mnist-small, which ships with the package."
 RunFolder = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help=RUN_HELP)]]
 DEFAULT_RUN = Path(BUNDLED)
+Split = Literal["train", "test", "all"]
+RunSplit = Annotated[Split, tyro.conf.arg(help="Which part of the run's data.")]
+MovedData = Annotated[str | None, tyro.conf.arg(help="Where the run's images are now, if they have moved.")]
+AnyDevice = Annotated[Device, tyro.conf.arg(help="Where to compute: auto takes a GPU if there is one.")]
 
 
 def show_default(value: str) -> str:

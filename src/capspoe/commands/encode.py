@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
-from capspoe.commands.arguments import RunFolder, check_suffix, parse
-from capspoe.config import Device
+from capspoe.commands.arguments import AnyDevice, RunFolder, check_suffix, parse
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ class Encode:
     """A data set, folder, .npy or .npz (default: the run's own data)."""
     split: Literal["train", "test", "all"] | None = None
     """Which part of it (default: all of a path that you name, otherwise test)."""
-    device: Device = "auto"
-    """Where to compute: auto takes a GPU if there is one."""
+    device: AnyDevice = "auto"
 
 
 class Block(NamedTuple):

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from capspoe.commands.arguments import RunFolder, parse
-from capspoe.config import Device
+from capspoe.commands.arguments import AnyDevice, RunFolder, parse
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,7 @@ class Evaluate:
     """Seed of the samples."""
     ablate: bool = False
     """Also train the run with one ingredient switched off at a time."""
-    device: Device = "auto"
-    """Where to compute: auto takes a GPU if there is one."""
+    device: AnyDevice = "auto"
 
 
 def evaluate(argv: list[str]) -> None:

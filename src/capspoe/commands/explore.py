@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capspoe.commands.arguments import DEFAULT_RUN, RunFolder, parse
+from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, parse
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class Explore:
     """Print the address without opening a browser."""
     host: str = "127.0.0.1"
     """The address to listen on. Any address but this machine's own lets others use the page."""
-    data: str | None = None
-    """Where the run's images are now, if they have moved."""
+    data: MovedData = None
 
 
 def explore(argv: list[str]) -> None:

@@ -1,9 +1,8 @@
 """`capspoe reconstruct`."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from capspoe.commands.arguments import RunFolder, parse
+from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, parse
 
 
 @dataclass(frozen=True)
@@ -18,10 +17,8 @@ class Reconstruct:
     """Number of images."""
     first: int = 0
     """Number of the first one."""
-    split: Literal["train", "test", "all"] = "test"
-    """Which part of the run's data."""
-    data: str | None = None
-    """Where the run's images are now, if they have moved."""
+    split: RunSplit = "test"
+    data: MovedData = None
 
 
 def reconstruct(argv: list[str]) -> None:

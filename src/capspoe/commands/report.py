@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capspoe.commands.arguments import DEFAULT_RUN, RunFolder, parse
+from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, parse
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,7 @@ class Report:
     run: RunFolder = DEFAULT_RUN
     image: int = 0
     """The test image whose routing is shown."""
-    data: str | None = None
-    """Where the run's images are now, if they have moved."""
+    data: MovedData = None
 
 
 def report(argv: list[str]) -> None:

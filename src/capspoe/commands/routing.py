@@ -1,9 +1,8 @@
 """`capspoe routing`."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from capspoe.commands.arguments import RunFolder, parse
+from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, parse
 
 
 @dataclass(frozen=True)
@@ -13,10 +12,8 @@ class Routing:
     run: RunFolder
     image: int = 0
     """Number of the image."""
-    split: Literal["train", "test", "all"] = "test"
-    """Which part of the run's data."""
-    data: str | None = None
-    """Where the run's images are now, if they have moved."""
+    split: RunSplit = "test"
+    data: MovedData = None
 
 
 def routing(argv: list[str]) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from capspoe.commands.arguments import DEFAULT_RUN, RunFolder, check_suffix, parse
-from capspoe.config import Device, Prior
+from capspoe.commands.arguments import DEFAULT_RUN, AnyDevice, RunFolder, check_suffix, parse
+from capspoe.config import Prior
 from capspoe.errors import InputError
 
 MAX_SHOWN = 20_000  # images in one picture
@@ -31,8 +31,7 @@ class Sample:
     """Factor on the fitted prior's standard deviation: more is varied, less is typical (default: the run's)."""
     seed: int = 0
     """The same seed gives the same images."""
-    device: Device = "auto"
-    """Where to compute: auto takes a GPU if there is one."""
+    device: AnyDevice = "auto"
 
 
 def sample(argv: list[str]) -> None:

@@ -7,9 +7,8 @@ from typing import Literal
 
 import tyro
 
-from capspoe.commands.arguments import RunFolder, check_suffix, parse
+from capspoe.commands.arguments import AnyDevice, RunFolder, check_suffix, parse
 from capspoe.commands.encode import BLOCK, require_pyarrow, write_table
-from capspoe.config import Device
 from capspoe.errors import CapspoeError
 
 COMPARED = 2000  # test images of the run that typicality refers to
@@ -30,8 +29,7 @@ class Score:
     """Which part of it (default: all of a path that you name, otherwise test)."""
     out: Path | None = None
     """x.csv or x.parquet (default: print the ten oddest)."""
-    device: Device = "auto"
-    """Where to compute: auto takes a GPU if there is one."""
+    device: AnyDevice = "auto"
 
 
 def score(argv: list[str]) -> None:

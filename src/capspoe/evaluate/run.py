@@ -119,11 +119,10 @@ class Evaluation:
         return self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}-{self.key}"
 
     def result(self, ablate: bool = False, quiet: bool = False) -> dict[str, Any]:
-        """All parts. Several processes take turns and start with the last parts, which take longest."""
+        """All parts, shared out among the processes; the last ones, which take longest, go to different ones."""
         began, parts, mine = time.monotonic(), self.parts(ablate), dict[str, Any]()
         console = Console(stderr=True, quiet=quiet or not distributed.is_main(), highlight=False)
-        numbered = list(enumerate(parts, 1))
-        for number, name in distributed.take_turns(numbered[:: 1 if distributed.world_size() == 1 else -1]):
+        for number, name in list(enumerate(parts, 1))[distributed.rank() :: distributed.world_size()]:
             console.print(f"{number}/{len(parts)} {name}", markup=False)
             with console.status(""), distributed.local():
                 mine[name] = cached(self.path(name).with_suffix(".json"), parts[name])

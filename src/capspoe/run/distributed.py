@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -31,7 +31,6 @@ class _Here:
 
     store: dist.Store | None = None
     alone = False  # inside `local`
-    queues = 0  # how many queues `take_turns` has made
 
 
 def world_size() -> int:
@@ -112,25 +111,6 @@ def fail_together() -> Iterator[None]:
 
 
 # Sharing out work.
-
-
-def take_turns(items: Iterable[Value]) -> Iterator[Value]:
-    """A shared queue: each process takes the next item when it is free.
-
-    All processes call it with the same items in the same order.
-    """
-    if world_size() == 1:
-        yield from items
-        return
-    _Here.queues += 1
-    assert _Here.store is not None
-    queue, given = list(items), f"queue-{_Here.queues}"
-    while True:
-        with _peers():
-            place = _Here.store.add(given, 1) - 1
-        if place >= len(queue):
-            return
-        yield queue[place]
 
 
 @contextmanager

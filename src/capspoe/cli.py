@@ -38,7 +38,7 @@ SUMMARY = "\n".join(
         "  [RUN]             without a run, the small MNIST network that ships with the package",
     ]
 )
-SHARED = ("train", "encode", "evaluate")  # run by all processes of torchrun; the others only by the first
+SHARED = ("train", "encode")  # run by all processes of torchrun; the others only by the first
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from capspoe.evaluate import baselines, quick_scores
 from capspoe.evaluate import run as module
 from capspoe.evaluate.run import Evaluation, evaluate
 from capspoe.run import checkpoint
-from together import peers
 
 ROWS = [
     "floor: training images", "floor: autoencoder reconstructions", "floor: capsule reconstructions", "capspoe",
@@ -141,26 +139,3 @@ def test_the_command_prints_a_table(trained, result, capsys):
     assert "nats per code" in text.out
     assert text.out.splitlines()[-1] == str(trained / "evaluation.json")
     assert "1/15 feature_net" in text.err
-
-
-SHARED = """
-import sys; sys.path.insert(0, {here!r})
-import pytest, short; short.shorten(pytest.MonkeyPatch())
-from capspoe.evaluate import run
-cached = run.cached
-run.cached = lambda path, make: cached(path, lambda: (print(path.stem), make())[1])
-run.evaluate({folder!r}, samples=60, quiet=True)
-"""
-
-
-def test_processes_share_the_parts_and_get_the_same_result(trained, result, tmp_path):
-    folder = copied(trained, tmp_path / "run", "capspoe", "likelihood", "the-paper", "literal", "one-routing")
-    code = SHARED.format(here=str(Path(__file__).parent), folder=str(folder))
-    ended = peers(2, code)
-    assert [status for status, _, _ in ended] == [0, 0], ended
-    ours, theirs = (out.split() for _, out, _ in ended)
-    assert len(ours + theirs) == 4
-    assert ours
-    assert theirs
-    shared = json.loads((folder / "evaluation.json").read_text())
-    assert without_seconds(shared) == without_seconds(result)

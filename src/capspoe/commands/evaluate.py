@@ -30,11 +30,7 @@ def evaluate(argv: list[str]) -> None:
 
     from capspoe.evaluate import run
     from capspoe.evaluate.table import print_table
-    from capspoe.run import distributed
 
-    with distributed.process_group():
-        result = run.evaluate(a.run, a.quick, a.samples, a.seed, ablate=a.ablate, device=a.device)
-        if not distributed.is_main():
-            return
+    result = run.evaluate(a.run, a.quick, a.samples, a.seed, ablate=a.ablate, device=a.device)
     print_table(result, Console())
     print(a.run / "evaluation.json")

@@ -25,7 +25,6 @@ from capspoe.evaluate.groups import Models, linear_models
 from capspoe.evaluate.likelihood import likelihood
 from capspoe.evaluate.measures import DARK, instantiation
 from capspoe.evaluate.probe import other_probes, probe
-from capspoe.run import distributed
 from capspoe.run.atomic import disk_errors, write_atomic
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
@@ -73,13 +72,9 @@ def evaluate(
     if samples is not None:
         check_count("samples", samples, minimum=20)
         settings = replace(settings, samples=samples)
-    with distributed.process_group():
-        with distributed.fail_together():
-            evaluation = Evaluation(folder, settings, device)
-        result = evaluation.result(ablate, quiet)
-        with distributed.fail_together(), disk_errors(folder):
-            if distributed.is_main():
-                write_atomic(folder / "evaluation.json", json_bytes(result))
+    result = Evaluation(folder, settings, device).result(ablate, quiet)
+    with disk_errors(folder):
+        write_atomic(folder / "evaluation.json", json_bytes(result))
     return result
 
 
@@ -119,14 +114,13 @@ class Evaluation:
         return self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}-{self.key}"
 
     def result(self, ablate: bool = False, quiet: bool = False) -> dict[str, Any]:
-        """All parts, shared out among the processes; the last ones, which take longest, go to different ones."""
-        began, parts, mine = time.monotonic(), self.parts(ablate), dict[str, Any]()
-        console = Console(stderr=True, quiet=quiet or not distributed.is_main(), highlight=False)
-        for number, name in list(enumerate(parts, 1))[distributed.rank() :: distributed.world_size()]:
+        """All parts."""
+        began, parts, done = time.monotonic(), self.parts(ablate), dict[str, Any]()
+        console = Console(stderr=True, quiet=quiet, highlight=False)
+        for number, name in enumerate(parts, 1):
             console.print(f"{number}/{len(parts)} {name}", markup=False)
-            with console.status(""), distributed.local():
-                mine[name] = cached(self.path(name).with_suffix(".json"), parts[name])
-        done = {name: value for each in distributed.gather(mine) for name, value in each.items()}
+            with console.status(""):
+                done[name] = cached(self.path(name).with_suffix(".json"), parts[name])
         rows = [row for name in parts if isinstance(done[name], list) for row in done[name]]
         if self.data.labelled:
             done["probe"]["poses"] = next(row["probe"] for row in rows if row["name"] == "capspoe")

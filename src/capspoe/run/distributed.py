@@ -30,12 +30,11 @@ class _Here:
     """State of this process."""
 
     store: dist.Store | None = None
-    alone = False  # inside `local`
 
 
 def world_size() -> int:
     """Number of processes."""
-    return dist.get_world_size() if _Here.store is not None and not _Here.alone else 1
+    return dist.get_world_size() if _Here.store is not None else 1
 
 
 def rank() -> int:
@@ -111,16 +110,6 @@ def fail_together() -> Iterator[None]:
 
 
 # Sharing out work.
-
-
-@contextmanager
-def local() -> Iterator[None]:
-    """Act as a single process inside this block."""
-    before, _Here.alone = _Here.alone, True
-    try:
-        yield
-    finally:
-        _Here.alone = before
 
 
 class Shard(NamedTuple):

@@ -30,15 +30,11 @@ Field = tuple[Callable[[Any], Any], Any]  # a check and a default, None if the f
 
 def integer(low: int, high: int, default: int | None = None) -> Field:
     def check(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        if type(value) is not int or not low <= value <= high:
             raise InputError(f"must be a whole number from {low} to {high}")
         return value
 
     return check, default
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def check_poses(value: Any) -> dict[int, list[float]]:
@@ -47,7 +43,7 @@ def check_poses(value: Any) -> dict[int, list[float]]:
     for capsule, pose in value.items():
         if not (capsule.isascii() and capsule.isdigit() and len(capsule) <= 4):
             raise InputError("capsules are whole numbers")
-        if not isinstance(pose, list) or not all(is_number(v) and abs(v) <= MAX_POSE for v in pose):
+        if not isinstance(pose, list) or not all(type(v) in (int, float) and abs(v) <= MAX_POSE for v in pose):
             raise InputError(f"a pose is a list of numbers from -{MAX_POSE} to {MAX_POSE}")
     return {int(capsule): pose for capsule, pose in value.items()}
 

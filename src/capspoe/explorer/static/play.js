@@ -6,7 +6,6 @@ import { pose, poseHistory, posesChanged, posesOn, state, writeAddress, zeros } 
 
 const EDGE = 3.5; // half an image beyond the outermost positions of a strip
 const COLUMNS = 7;
-const KEYS = { ArrowLeft: -0.1, ArrowDown: -0.1, ArrowRight: 0.1, ArrowUp: 0.1, PageUp: 1, PageDown: -1 };
 
 const markup = `
   <div class="panel gallery-panel">
@@ -130,7 +129,7 @@ let all = false; // whether all sliders are shown
 
 function makeRow(n) {
   const label = `Dimension ${n}`;
-  const input = el("input", { type: "range", min: -EDGE, max: EDGE, step: 0.01, "aria-label": label });
+  const input = el("input", { type: "range", min: -EDGE, max: EDGE, step: 0.1, "aria-label": label });
   const [height, width] = state.run.image;
   const canvas = el("canvas", { "aria-hidden": "true", width: COLUMNS * width, height });
   const output = el("output");
@@ -138,18 +137,13 @@ function makeRow(n) {
   const name = el("span", {}, label);
   const line = el("div", { class: "line" }, name, effect, output);
   input.addEventListener("input", () => move(n, Number(input.value)));
-  input.addEventListener("keydown", (event) => {
-    if (!(event.key in KEYS) || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    move(n, Math.max(-EDGE, Math.min(EDGE, pose()[n] + KEYS[event.key])));
-  });
   const node = el("div", { class: "slider" }, line, el("div", { class: "film" }, canvas, input));
   return { node, name, input, canvas, output, effect };
 }
 
 function move(n, value) {
   poseHistory.remember(`${state.capsule}/${n}`);
-  pose()[n] = Math.round(value * 1000) / 1000;
+  pose()[n] = value;
   showValue(n);
   decode();
   showStripsSoon();

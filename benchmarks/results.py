@@ -156,7 +156,7 @@ def all_parts(records: list[Record], docs: Path = DOCS) -> dict[str, str]:
 def energy_table(records: list[Record]) -> str:
     """What the energy is worth as a model, after contrastive divergence and with persistent chains."""
     titles = "FID, fitted prior | both scales 1 | the energy's own samples | their recall | log P of a code"
-    titles += " | independent units | log Z, upper - lower | purity"
+    titles += " | independent units | log Z, difference of both estimates | purity"
     lines = [f"| training | seeds | {titles} |", "|---" * 10 + "|"]
     for data, kind in itertools.product(("mnist", "fashion-mnist"), ("small", "chains")):
         found = [r["quick"] for r in records if r["section"] == f"{data} {kind}" and "quick" in r]
@@ -170,7 +170,7 @@ def energy_table(records: list[Record]) -> str:
             number([row[names[2]]["recall"] for row in rows], 3),
             number([(each["log_p_lower"] + each["log_p_upper"]) / 2 for each in p], 0),
             number([each["log_p_independent"] for each in p], 0),
-            number([each["log_z_upper"] - each["log_z_lower"] for each in p], 1),
+            number([abs(each["log_z_upper"] - each["log_z_lower"]) for each in p], 1),
             number([row["capspoe"]["purity"] for row in rows], 3),
         ]
         how = "`--chains 32`" if kind == "chains" else "contrastive divergence"

@@ -82,7 +82,7 @@ class Bench:
         return Answer(self.names[found.capsule], found.objects, found.owner)
 
     def searched(self, scenes: Scenes, compose: E.Compose = E.maximum, start: Any = None) -> Answer:
-        """The search with another composition, or with `start` in the place of the starts of the proposals."""
+        """The search with another composition, or with poses that `start` gives instead of the usual ones."""
         k, parts, own = scenes.objects.shape[1], [], E.starts
         try:
             for x in self.model.tensor(scenes.images).split(E.CHUNK):
@@ -169,7 +169,7 @@ class Bench:
 
     @cache  # noqa: B019
     def linear(self) -> tuple[tuple[E.Decode, E.Decode], tuple[int, int]]:
-        """16 principal components of each group of codes in the place of capsules."""
+        """16 principal components of each group of codes instead of capsules."""
         model, (J, N), (flat, group, _) = self.model, self.model.top.upper, self.groups()
         prior, means, axes = CapsulePrior(J, N, 1), [], []
         for j in range(J):
@@ -334,7 +334,7 @@ TABLES = {  # of the page: the data set, its rows, and its columns
         "codes composed": "codes composed: logits added relative to a blank image's",
         "spectral groups + NMF": "spectral groups + NMF",
         "nearest pair of 2,000 images": "nearest pair of 2,000 training images",
-        "spectral groups + PCA, same search": "spectral groups + PCA in the place of capsules, same search",
+        "spectral groups + PCA, same search": "spectral groups + PCA instead of capsules, same search",
         "search": "**capsules, search**",
         "told the capsules": "search, told the capsules",
         "supervised network": "a small network trained on superpositions *with labels*",

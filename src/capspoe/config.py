@@ -191,7 +191,7 @@ def parse_layers(text: str) -> list[tuple[int, int]]:
 
 
 def fill_auto(layers: str, capsules: int) -> str:
-    """Put the number of capsules in the place of a top layer's "auto"."""
+    """The layers, with the number of capsules instead of "auto" in the top one."""
     *below, top = layers.split(",")
     return ",".join([*below, f"{capsules}{top.removeprefix('auto')}" if top.startswith("autox") else top])
 

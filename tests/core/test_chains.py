@@ -79,7 +79,7 @@ def test_a_chain_has_the_exact_law(layer):
 @torch.no_grad()
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_the_persistent_gradient_approaches_the_exact_one(layer, iterations, monkeypatch):
-    """E[h x'] over all codes of each capsule, in the place of the chains; with routing, by its mean weights."""
+    """The chains' averages against sums over all codes of each capsule; with routing, by its mean weights."""
     layer.iterations = iterations
     if iterations == 1:
         layer.mean_routing.fill_(1)

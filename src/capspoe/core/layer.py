@@ -107,7 +107,7 @@ class CapsuleLayer(nn.Module):
         self.register_buffer("d", torch.zeros(J, dtype=dtype))
         self.register_buffer("mu", torch.zeros(I, M, dtype=dtype))
         persistent = chains and self.gate.exclusive and neurons == "gaussian"
-        first = torch.randn((J, chains, N), generator=rng and rng.manual_seed(seed or 0), dtype=dtype)
+        first = torch.randn((J, chains, N), generator=rng, dtype=dtype)
         self.register_buffer("chains", first if persistent else None)
         self.register_buffer("mean_routing", torch.ones(J, I, dtype=dtype))
 

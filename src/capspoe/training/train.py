@@ -140,7 +140,7 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
 
 
 def count_capsules(config: Config, dataset: data.Dataset) -> Config:
-    """Settings with a number in the place of "auto"."""
+    """The settings, with a number instead of "auto"."""
     if "auto" not in config.layers:
         return config
 

@@ -19,6 +19,7 @@ LOG2_E = math.log2(math.e)
 BOUNDED = 60.0  # logits below this need no maximum subtracted
 SAFE, LARGEST = 1e15, 1e38  # lengths from 1 / SAFE to SAFE have squares that are exact enough; of float32
 ZERO, ONE = np.float32(0), np.float32(1)
+CHUNK = 4  # vectors in a pass over u
 FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
 
 
@@ -34,27 +35,54 @@ def panels(shape):
 
 
 @compiled
+def pack_x(lo, hi, x_BIM, x_QVMP):
+    """Groups lo to hi of images in the layout of the kernels."""
+    (B, I, M), V = x_BIM.shape, x_QVMP.shape[1]
+    if B % GROUP or I % LANES:
+        x_QVMP[lo:hi] = 0.0
+    for b in range(lo * GROUP, min(B, hi * GROUP)):
+        for v in range(V):
+            for m in range(M):
+                for lane in range(min(LANES, I - v * LANES)):
+                    x_QVMP[b // GROUP, v, m, b % GROUP * LANES + lane] = x_BIM[b, v * LANES + lane, m]
+
+
+@compiled
+def pack_w(lo, hi, w_JNMI, w_JVNML):
+    """Upper capsules lo to hi of w in the layout of the kernels."""
+    (N, M, I), V = w_JNMI.shape[1:], w_JVNML.shape[1]
+    if N % 2 or I % LANES:
+        w_JVNML[lo:hi] = 0.0
+    for j in range(lo, hi):
+        for v in range(V):
+            for n in range(N):
+                for m in range(M):
+                    for lane in range(min(LANES, I - v * LANES)):
+                        w_JVNML[j, v, n, m, lane] = w_JNMI[j, n, m, v * LANES + lane]
+
+
+@compiled
 def scratch(S, T, V, N, I):
-    """Room for a task: u, its sums, inverse lengths; logits, c and z of each iteration, directions."""
+    """Room for a task: u, its sums, inverse lengths; logits and z of each iteration, directions."""
     logits_TSVP = panels((T, S, V))
     logits_TSVP[0] = 0.0
     logits_TSVP[0].reshape(S, V, GROUP, LANES)[:, V - 1, :, I - (V - 1) * LANES :] = FAR_BELOW
     z_TSNG, direction_SNG = np.empty((T, S, N, GROUP), np.float32), np.empty((S, N, GROUP), np.float32)
-    return panels((S, V, N)), panels((S, N)), panels((S, V)), logits_TSVP, panels((T, S, V)), z_TSNG, direction_SNG
+    return panels((S, V, N)), panels((S, N)), panels((S, V)), logits_TSVP, z_TSNG, direction_SNG
 
 
 @compiled
-def times_w(w_SVNML, x_VMP, s, v, n):
+def times_w(w_SVNML, x_QVMP, s, q, v, n):
     """sum_m w x for the neurons n and n + 1: eight sums in registers, and a weight serves four images."""
     a = b = splat(ZERO)
-    for m in range(x_VMP.shape[1]):
-        x = load(x_VMP, (v, m))
+    for m in range(x_QVMP.shape[2]):
+        x = load(x_QVMP, (q, v, m))
         a, b = a + by_lane(w_SVNML, (s, v, n, m)) * x, b + by_lane(w_SVNML, (s, v, n + 1, m)) * x
     return a, b
 
 
 @compiled
-def predict(x_VMP, w_SVNML, u_SVNP, sums_SNP, squares_SVP):
+def predict(x_QVMP, q, w_SVNML, u_SVNP, sums_SNP, squares_SVP):
     """u_ij = W_ij x_i; on the way sum_i u_ij and |u_ij|^2, which cost a pass otherwise."""
     S, V, N = u_SVNP.shape[:3]
     sums_SNP[:] = 0.0
@@ -62,7 +90,7 @@ def predict(x_VMP, w_SVNML, u_SVNP, sums_SNP, squares_SVP):
         for v in range(V):
             square = splat(ZERO)
             for n in range(0, N, 2):
-                a, b = times_w(w_SVNML, x_VMP, s, v, n)
+                a, b = times_w(w_SVNML, x_QVMP, s, q, v, n)
                 store(u_SVNP, (s, v, n), a)
                 store(u_SVNP, (s, v, n + 1), b)
                 store(sums_SNP, (s, n), load(sums_SNP, (s, n)) + a)
@@ -94,11 +122,11 @@ def invert_lengths(u_SVNP, I, squares_SVP):
 
 
 @compiled
-def agree(u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
-    """new = old + inverse sum_n u direction."""
+def agree(lo, hi, u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
+    """new = old + inverse sum_n u direction, for vectors lo to hi."""
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
-        for v in range(V):
+        for v in range(lo, hi):
             a = b = splat(ZERO)
             for n in range(0, N, 2):
                 a = a + load(u_SVNP, (s, v, n)) * by_image(direction_SNG, (s, n))
@@ -107,13 +135,13 @@ def agree(u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
 
 
 @compiled
-def combine(u_SVNP, weight_SVP, sums_SNP):
-    """sums = sum over the vectors of weight u; the sums of two neurons stay in registers."""
+def combine(lo, hi, u_SVNP, weight_SVP, sums_SNP):
+    """Add weight u of the vectors lo to hi to the sums, those of two neurons at a time in registers."""
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
         for n in range(0, N, 2):
-            a = b = splat(ZERO)
-            for v in range(V):
+            a, b = load(sums_SNP, (s, n)), load(sums_SNP, (s, n + 1))
+            for v in range(lo, hi):
                 weight = load(weight_SVP, (s, v))
                 a, b = a + weight * load(u_SVNP, (s, v, n)), b + weight * load(u_SVNP, (s, v, n + 1))
             store(sums_SNP, (s, n), a)
@@ -145,32 +173,22 @@ def directions(z_SNG, cosine, factor, out_SNG):
 
 
 @compiled
-def softmax_lower(logits_SVP, bounded, c_SVP):
-    """c = softmax over the lower capsules of each image; `bounded` logits need no maximum subtracted."""
-    V, one_P, one_G = logits_SVP.shape[1], panels((1,)), np.zeros(GROUP, np.float32)
-    if not bounded:
-        most = load(logits_SVP, (0, 0))
-        for v in range(1, V):
-            most = maximum(most, load(logits_SVP, (0, v)))
-        store(one_P, (0,), most)
-        for g in range(GROUP):
-            one_G[g] = one_P[0, g * LANES : (g + 1) * LANES].max()
-    shift, amount = by_image(one_G, ()), splat(ZERO)
-    for v in range(V):
-        e = exp2(load(logits_SVP, (0, v)) - shift)
-        store(c_SVP, (0, v), e)
-        amount = amount + e
-    sum_lanes(one_G, (), amount)
-    share = splat(ONE) / by_image(one_G, ())
-    for v in range(V):
-        store(c_SVP, (0, v), load(c_SVP, (0, v)) * share)
+def largest(logits_SVP):
+    """The largest logit of each image."""
+    most, most_P, most_G = load(logits_SVP, (0, 0)), panels((1,)), np.empty(GROUP, np.float32)
+    for v in range(1, logits_SVP.shape[1]):
+        most = maximum(most, load(logits_SVP, (0, v)))
+    store(most_P, (0,), most)
+    for g in range(GROUP):
+        most_G[g] = most_P[0, g * LANES : (g + 1) * LANES].max()
+    return by_image(most_G, ())
 
 
 @compiled
-def softmax_upper(logits_SVP, c_SVP):
-    """c = softmax over the upper capsules."""
-    S, V, _ = logits_SVP.shape
-    for v in range(V):
+def softmax_upper(lo, hi, logits_SVP, c_SVP):
+    """c = softmax over the upper capsules, for vectors lo to hi."""
+    S = len(logits_SVP)
+    for v in range(lo, hi):
         shift, amount = splat(FAR_BELOW), splat(ZERO)
         for s in range(S):
             shift = maximum(shift, load(logits_SVP, (s, v)))
@@ -184,31 +202,65 @@ def softmax_upper(logits_SVP, c_SVP):
 
 
 @compiled
-def route_task(task, x_QVMP, w_JVNML, I, options, room):
-    """Logits (for powers of 2), c and z of each iteration, of a group of images and S upper capsules.
+def iterate(u_SVNP, direction_SNG, inverse_SVP, lower, bounded, old_SVP, new_SVP, c_SVP, sums_SNP):
+    """Logits, their softmax c and the sums of c u, in one pass over u.
 
-    In the first iteration c is the same everywhere, and not written. Returns the (first) upper capsule and the group.
+    A few vectors at a time, so that the sums find in the nearest cache what the logits have read. The softmax over
+    the lower capsules is divided by its sum at the end. Unless its logits are `bounded` it needs all of them first.
+    """
+    S, V, N = u_SVNP.shape[:3]
+    step = V if lower and not bounded else CHUNK
+    shift, amount, amount_G = splat(ZERO), splat(ZERO), np.empty(GROUP, np.float32)
+    sums_SNP[:] = 0.0
+    for lo in range(0, V, step):
+        hi = min(V, lo + step)
+        agree(lo, hi, u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP)
+        if lower:
+            if not bounded:
+                shift = largest(new_SVP)
+            for v in range(lo, hi):
+                e = exp2(load(new_SVP, (0, v)) - shift)
+                store(c_SVP, (0, v), e)
+                amount = amount + e
+        else:
+            softmax_upper(lo, hi, new_SVP, c_SVP)
+        combine(lo, hi, u_SVNP, c_SVP, sums_SNP)
+    if lower:
+        sum_lanes(amount_G, (), amount)
+        share = splat(ONE) / by_image(amount_G, ())
+        for v in range(V):
+            store(c_SVP, (0, v), load(c_SVP, (0, v)) * share)
+        for n in range(N):
+            store(sums_SNP, (0, n), load(sums_SNP, (0, n)) * share)
+
+
+@compiled
+def place(task, Q, lower):
+    """The upper capsule, or the first of all, and the group of images of a task."""
+    return (task // Q, task % Q) if lower else (0, task)
+
+
+@compiled
+def route_task(x_QVMP, q, w_SVNML, I, options, room, j, c_KJVP):
+    """Logits (for powers of 2), c and z of each iteration, of a group of images and the S upper capsules from j on.
+
+    In the first iteration c is the same everywhere: c_KJVP begins with that of the second.
     """
     T, lower, cosine, sharpness, scale = options
-    u_SVNP, sums_SNP, inverse_SVP, logits_TSVP, c_TSVP, z_TSNG, direction_SNG = room
+    u_SVNP, sums_SNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
     S = len(u_SVNP)
-    j, q = (task // len(x_QVMP), task % len(x_QVMP)) if lower else (0, task)
-    predict(x_QVMP[q], w_JVNML[j : j + S], u_SVNP, sums_SNP, inverse_SVP)
+    predict(x_QVMP, q, w_SVNML, u_SVNP, sums_SNP, inverse_SVP)
     if cosine:
         invert_lengths(u_SVNP, I, inverse_SVP)
     else:
         inverse_SVP[:] = 1.0
     collect(sums_SNP, scale / (I if lower else S), z_TSNG[0])
+    bounded = cosine and abs(sharpness) * (T - 1) < BOUNDED
     for t in range(1, T):
         directions(z_TSNG[t - 1], cosine, sharpness * LOG2_E * (1 if cosine else scale), direction_SNG)
-        agree(u_SVNP, direction_SNG, inverse_SVP, logits_TSVP[t - 1], logits_TSVP[t])
-        if lower:
-            softmax_lower(logits_TSVP[t], cosine and abs(sharpness) * (T - 1) < BOUNDED, c_TSVP[t])
-        else:
-            softmax_upper(logits_TSVP[t], c_TSVP[t])
-        combine(u_SVNP, c_TSVP[t], sums_SNP)
+        logits, c = (logits_TSVP[t - 1], logits_TSVP[t]), c_KJVP[t - 1, j : j + S]
+        iterate(u_SVNP, direction_SNG, inverse_SVP, lower, bounded, *logits, c, sums_SNP)
         collect(sums_SNP, scale, z_TSNG[t])
-    return j, q
 
 
 @compiled
@@ -217,15 +269,15 @@ def route(lo, hi, x_QVMP, w_JVNML, options, c_BJI, z_BJN):
     T, lower = options[:2]
     (B, J, I), N, V = c_BJI.shape, z_BJN.shape[2], x_QVMP.shape[1]
     S = 1 if lower else J
-    room = scratch(S, T, V, w_JVNML.shape[2], I)
-    c_TSVP, z_TSNG = room[4:6]
+    room, c_KSVP = scratch(S, T, V, w_JVNML.shape[2], I), panels((T - 1, S, V))
+    z_SNG = room[4][T - 1]
     for task in range(lo, hi):
-        j, q = route_task(task, x_QVMP, w_JVNML, I, options, room)
+        j, q = place(task, len(x_QVMP), lower)
+        route_task(x_QVMP, q, w_JVNML[j : j + S], I, options, room, 0, c_KSVP)
         for b in range(q * GROUP, min(B, (q + 1) * GROUP)):
             g = b - q * GROUP
             for s in range(S):
-                z_BJN[b, j + s] = z_TSNG[T - 1, s, :N, g]
+                z_BJN[b, j + s] = z_SNG[s, :N, g]
                 for v in range(V):
-                    c_L = c_TSVP[T - 1, s, v, g * LANES : (g + 1) * LANES]
-                    for i in range(v * LANES, min(I, (v + 1) * LANES)):
-                        c_BJI[b, j + s, i] = c_L[i - v * LANES]
+                    for lane in range(min(LANES, I - v * LANES)):
+                        c_BJI[b, j + s, v * LANES + lane] = c_KSVP[T - 2, s, v, g * LANES + lane]

@@ -18,7 +18,7 @@ import numpy as np
 
 from capspoe.kernels import routing as forward
 from capspoe.kernels.panel import GROUP, LANES, add_products, by_image, by_lane, load, splat, store, sum_lanes
-from capspoe.kernels.routing import CHUNK, LOG2_E, ZERO, panels, times_w
+from capspoe.kernels.routing import LOG2_E, ZERO, aligned, panels, times_w
 from capspoe.kernels.threads import compiled
 
 
@@ -42,35 +42,23 @@ def through_directions(z_SNG, cosine, g_SNG):
 
 
 @compiled
-def through_iteration(u_SVNP, inverse_SVP, ones_SVP, lower, factor, z_SNG, gz_SNG, c_SVP, logit_SVP, g_SVP, sums_SNP):
-    """From the gradients of z and c (in g) to that of the logits, which adds to what later iterations gave.
-
-    logit += c (g - sum c g), where g = gc + u gz. It leaves in g the coefficients of the direction, logit factor / |u|,
-    and in sums the gradient of the direction, in one pass over u like `iterate`.
-    """
-    S, V, N = u_SVNP.shape[:3]
-    mean, mean_G = splat(ZERO), np.empty(GROUP, np.float32)
-    if lower:  # sum c u is z
-        for v in range(V):
-            mean = mean + load(c_SVP, (0, v)) * load(g_SVP, (0, v))
-        sum_lanes(mean_G, (), mean)
-        for n in range(N):
-            mean_G += z_SNG[0, n] * gz_SNG[0, n]
-        mean = by_image(mean_G, ())
-    sums_SNP[:] = 0.0
-    for lo in range(0, V, CHUNK):
-        hi = min(V, lo + CHUNK)
-        forward.agree(lo, hi, u_SVNP, gz_SNG, ones_SVP, g_SVP, g_SVP)
-        for v in range(lo, hi):
-            if not lower:
-                mean = splat(ZERO)
-                for s in range(S):
-                    mean = mean + load(c_SVP, (s, v)) * load(g_SVP, (s, v))
-            for s in range(S):
-                logit = load(logit_SVP, (s, v)) + load(c_SVP, (s, v)) * (load(g_SVP, (s, v)) - mean)
-                store(logit_SVP, (s, v), logit)
-                store(g_SVP, (s, v), logit * load(inverse_SVP, (s, v)) * splat(np.float32(factor)))
-        forward.combine(lo, hi, u_SVNP, g_SVP, sums_SNP)
+def through_softmax(c_SVP, g_SVP, lower, logit_SVP):
+    """logit += c (g - sum c g): the gradient of the logits from that of c."""
+    S, V, P = c_SVP.shape
+    if lower:  # as in `softmax`
+        S, V = V, 1
+        c_SVP, g_SVP, logit_SVP = c_SVP.reshape(S, V, P), g_SVP.reshape(S, V, P), logit_SVP.reshape(S, V, P)
+    mean_G = np.empty(GROUP, np.float32)
+    for v in range(V):
+        mean = splat(ZERO)
+        for s in range(S):
+            mean = mean + load(c_SVP, (s, v)) * load(g_SVP, (s, v))
+        if lower:
+            sum_lanes(mean_G, (), mean)
+            mean = by_image(mean_G, ())
+        for s in range(S):
+            change = load(c_SVP, (s, v)) * (load(g_SVP, (s, v)) - mean)
+            store(logit_SVP, (s, v), load(logit_SVP, (s, v)) + change)
 
 
 @compiled
@@ -98,15 +86,17 @@ def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, gc_QJVP, gz_QJNG, coeffi
             vector_QJKNG[q, j : j + S, t - 1] = gz_SNG
             vector_QJKNG[q, j : j + S, T - 2 + t] = direction_SNG
             c_SVP, g_SVP = coefficient_QKJVP[q, t - 1, j : j + S], coefficient_QKJVP[q, T - 2 + t, j : j + S]
-            through_iteration(
-                u_SVNP, inverse_SVP, ones_SVP, lower, sharpness, z_TSNG[t], gz_SNG, c_SVP, logit_SVP, g_SVP, sums_SNP
-            )
-            for s in range(S if cosine else 0):
-                for v in range(V):  # the length of u: minus the cosine, by which the logit has grown
-                    shrunk = load(logits_TSVP, (t - 1, s, v)) - load(logits_TSVP, (t, s, v))
-                    inverse, at = load(inverse_SVP, (s, v)), (q, K, j + s, v)
-                    own = shrunk * splat(np.float32(1 / LOG2_E)) * load(logit_SVP, (s, v)) * inverse * inverse
-                    store(coefficient_QKJVP, at, load(coefficient_QKJVP, at) + own)
+            forward.agree(u_SVNP, gz_SNG, ones_SVP, g_SVP, g_SVP)
+            through_softmax(c_SVP, g_SVP, lower, logit_SVP)
+            for s in range(S):
+                for v in range(V):
+                    logit, inverse = load(logit_SVP, (s, v)), load(inverse_SVP, (s, v))
+                    store(g_SVP, (s, v), logit * inverse * splat(np.float32(sharpness)))
+                    if cosine:  # the length of u: minus the cosine, by which the logit has grown
+                        shrunk = load(logits_TSVP, (t - 1, s, v)) - load(logits_TSVP, (t, s, v))
+                        own, at = shrunk * splat(np.float32(1 / LOG2_E)) * logit * inverse * inverse, (q, K, j + s, v)
+                        store(coefficient_QKJVP, at, load(coefficient_QKJVP, at) + own)
+            forward.combine(u_SVNP, g_SVP, sums_SNP)
             forward.collect(sums_SNP, 1.0, gz_SNG)
             through_directions(z_TSNG[t - 1], cosine, gz_SNG)
         vector_QJKNG[q, j : j + S, K] = gz_SNG / np.float32(I if lower else S)
@@ -116,12 +106,12 @@ def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, gc_QJVP, gz_QJNG, coeffi
 def spread(lo, hi, x_QVMP, w_JVNML, own, coefficient_QKJVP, vector_QJKNG, gx_BIM, gw_JNMI):
     """For vectors lo to hi of lower capsules: the gradients of x and w from the coefficients and vectors."""
     (Q, _, M, P), (J, K), (B, I), N = x_QVMP.shape, vector_QJKNG.shape[1:3], gx_BIM.shape[:2], w_JVNML.shape[2]
-    gx_QMP, gw_NML = panels((Q, M)), np.empty((N, M, LANES), np.float32)
+    g_NP, gx_QMP, gw_MNL = panels((N,)), panels((Q, M)), aligned((M, N, LANES))
     K -= 1
     for v in range(lo, hi):
         gx_QMP[:] = 0.0
         for j in range(J):
-            gw_NML[:] = 0.0
+            gw_MNL[:] = 0.0
             for q in range(Q):
                 for n in range(0, N, 2):
                     a, b = by_image(vector_QJKNG, (q, j, K, n)), by_image(vector_QJKNG, (q, j, K, n + 1))
@@ -132,16 +122,20 @@ def spread(lo, hi, x_QVMP, w_JVNML, own, coefficient_QKJVP, vector_QJKNG, gx_BIM
                     if own:
                         c, (u0, u1) = load(coefficient_QKJVP, (q, K, j, v)), times_w(w_JVNML, x_QVMP, j, q, v, n)
                         a, b = a + c * u0, b + c * u1
-                    for m in range(M):
-                        x, at = load(x_QVMP, (q, v, m)), (q, m)
-                        add_products(gw_NML, (n, m), a, x)
-                        add_products(gw_NML, (n + 1, m), b, x)
-                        w0, w1 = by_lane(w_JVNML, (j, v, n, m)), by_lane(w_JVNML, (j, v, n + 1, m))
-                        store(gx_QMP, at, load(gx_QMP, at) + w0 * a + w1 * b)
-            for n in range(gw_JNMI.shape[1]):
+                    store(g_NP, (n,), a)
+                    store(g_NP, (n + 1,), b)
+                for m in range(M):
+                    x, gx = load(x_QVMP, (q, v, m)), load(gx_QMP, (q, m))
+                    for n in range(N):
+                        g = load(g_NP, (n,))
+                        add_products(gw_MNL, (m, n), g, x)
+                        gx = gx + by_lane(w_JVNML, (j, v, n, m)) * g
+                    store(gx_QMP, (q, m), gx)
+            gw_NMI = gw_JNMI[j, :, :, v * LANES :]
+            for n in range(len(gw_NMI)):
                 for m in range(M):
                     for lane in range(min(LANES, I - v * LANES)):
-                        gw_JNMI[j, n, m, v * LANES + lane] = gw_NML[n, m, lane]
+                        gw_NMI[n, m, lane] = gw_MNL[m, n, lane]
         for b in range(B):
             for lane in range(min(LANES, I - v * LANES)):
                 for m in range(M):

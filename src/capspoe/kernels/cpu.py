@@ -26,7 +26,7 @@ def route_relative(
     lower = normalize == "lower"
     # NumPy asks the system for huge pages where a large array gains by them
     c, z = (torch.from_numpy(np.empty((batch, J, size), np.float32)) for size in (I, N))
-    x_QVMP, w_JVNML = packed(x, w_JNMI)
+    x_QVMP, w_JVNML = packed_inputs(x, w_JNMI)
     options = (iterations, lower, agreement == "cosine", float(sharpness), float(scale))
     in_parallel(routing.route, len(x_QVMP) * (J if lower else 1), x_QVMP, w_JVNML, options, c.numpy(), z.numpy())
     # NumPy does this in the time that PyTorch takes to wake its threads
@@ -51,18 +51,18 @@ def route_backward(
     """Gradients of x and w from those of c and z; with the weights c taken as given if there are any."""
     (B, I, _), (J, N), (iterations, normalize, agreement, sharpness) = x.shape, w_JNMI.shape[:2], how
     lower, cosine = normalize == "lower", agreement == "cosine" and c is None
-    (x_QVMP, w_JVNML), K = packed(x, w_JNMI), 2 * (iterations - 1) if c is None else 1
+    (x_QVMP, w_JVNML), K = packed_inputs(x, w_JNMI), 2 * (iterations - 1) if c is None else 1
     (Q, V, _, P), padded = x_QVMP.shape, w_JVNML.shape[2]
     gz_QJNG = pad(gz, (0, padded - N, 0, 0, 0, -B % GROUP)).unflatten(0, (Q, GROUP)).permute(0, 2, 3, 1)
     vector_QJKNG = np.zeros((Q, J, K + 1, padded, GROUP), np.float32)
     if c is None:
         coefficient_QKJVP = torch.empty(Q, K + cosine, J, V, P).numpy()
         options = (iterations, lower, cosine, float(sharpness), 1.0)
-        gc_QJVP = np.empty((0, J, V, P), np.float32) if gc is None else packed_c(gc)
+        gc_QJVP = np.empty((0, J, V, P), np.float32) if gc is None else packed(gc, rows_first=True)
         arguments = (x_QVMP, w_JVNML, I, options, gc_QJVP, array(gz_QJNG), coefficient_QKJVP, vector_QJKNG)
         in_parallel(backward.gradients_of_u, Q * (J if lower else 1), *arguments)
     else:
-        coefficient_QKJVP = packed_c(c)[:, None]
+        coefficient_QKJVP = packed(c, rows_first=True)[:, None]
         vector_QJKNG[:, :, 0] = gz_QJNG.numpy()
     gx, gw = torch.empty(x.shape), torch.empty_like(w_JNMI)  # gw in the order of w, which is what the optimiser wants
     results = gx.numpy(), gw.numpy()
@@ -70,20 +70,26 @@ def route_backward(
     return gx, gw
 
 
-def packed_c(c: Float[Tensor, "B J I"]) -> np.ndarray:
-    """c in the layout of the kernels (Q, J, V, P), padded with zeros."""
-    c_QGJVL = pad(c, (0, -c.shape[2] % LANES, 0, 0, 0, -len(c) % GROUP)).unflatten(2, (-1, LANES)).unflatten(0, (-1, GROUP))
-    return array(c_QGJVL.permute(0, 2, 3, 1, 4).flatten(-2))
+def packed(rows_BKI: Tensor, group: int = GROUP, rows_first: bool = False) -> np.ndarray:
+    """Rows in the layout of the kernels, (B / group, V, K, group LANES) or with K first, padded with zeros."""
+    B, K, I = rows_BKI.shape
+    Q, V = -(-B // group), -(-I // LANES)
+    room = torch.zeros if B % group or I % LANES else torch.empty
+    if rows_first:
+        out = room(Q, K, V, group, LANES)
+        out_QGVKL = out.permute(0, 3, 2, 1, 4)
+    else:
+        out = room(Q, V, K, group, LANES)
+        out_QGVKL = out.permute(0, 3, 1, 2, 4)
+    in_parallel(routing.pack, Q, rows_BKI.detach().numpy(), out_QGVKL.numpy())
+    return out.flatten(-2).numpy()
 
 
-def packed(x: Float[Tensor, "B I M"], w_JNMI: Float[Tensor, "J N M I"]) -> tuple[np.ndarray, np.ndarray]:
-    """x (Q, V, M, P) and w (J, V, N, M, L) in the layout of the kernels, padded with zeros."""
-    (B, I, M), (J, N) = x.shape, w_JNMI.shape[:2]
-    Q, V = -(-B // GROUP), -(-I // LANES)
-    x_QVMP, w_JVNML = torch.empty(Q, V, M, GROUP * LANES).numpy(), torch.empty(J, V, N + N % 2, M, LANES).numpy()
-    in_parallel(routing.pack_x, Q, array(x), x_QVMP)
-    in_parallel(routing.pack_w, J, w_JNMI.detach().numpy(), w_JVNML)
-    return x_QVMP, w_JVNML
+def packed_inputs(x: Float[Tensor, "B I M"], w_JNMI: Float[Tensor, "J N M I"]) -> tuple[np.ndarray, np.ndarray]:
+    """x (Q, V, M, P) and w (J, V, N, M, L), with an even number of neurons."""
+    w_JNMI = pad(w_JNMI, (0, 0, 0, 0, 0, w_JNMI.shape[1] % 2))
+    J, N, M, _ = w_JNMI.shape
+    return packed(x.transpose(1, 2)), packed(w_JNMI.flatten(1, 2), 1).reshape(J, -1, N, M, LANES)
 
 
 def pad(tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:

@@ -2,8 +2,9 @@
 """A panel of float32 as a numba type: GROUP images by LANES lower capsules, held in registers.
 
 An array of panels has an axis of GROUP * LANES at its end. `load(a, (v, n))` and `store(a, (v, n), panel)` read and
-write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they read; `sum_lanes` adds up each image's
-lanes, and `add_products` the images of a product. Between panels there are + - * /, `maximum`, `rsqrt` and `exp2`.
+write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they read; `sum_lanes` and `max_lanes` write
+one float for each image; `add_products` adds a product to LANES floats, summed over the images. Between panels there
+are + - * /, `maximum`, `rsqrt` and `exp2`.
 
 Numba leaves vectorising to LLVM, which gives up on loops with many arrays and keeps sums in memory where registers
 would do. LLVM by hand has to pay for itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in
@@ -100,16 +101,20 @@ def _add_products(b: Any, pointer: Any, at: Any, a: Any, other: Any) -> None:
     b.store(total, _at(b, pointer, LANES), align=4)
 
 
-def _sum_lanes(b: Any, pointer: Any, at: Any, a: Any) -> None:
-    """Write GROUP floats to memory: each image's upper half is added to its lower half until one lane is left."""
-    for half in (LANES >> k for k in range(1, LANES.bit_length())):
-        lower = [2 * half * g + lane for g in range(GROUP) for lane in range(half)]
-        a = b.fadd(_pick(b, a, lower), _pick(b, a, [lane + half for lane in lower]))
-    b.store(a, _at(b, pointer, GROUP), align=4)
-
-
 def _maximum(b: Any, a: Any, other: Any) -> Any:
     return b.select(b.fcmp_ordered(">", a, other), a, other)
+
+
+def _over_lanes(combine: Callable[..., Any]) -> Callable[..., None]:
+    """Write GROUP floats to memory: each image's upper half is combined with its lower half until one lane is left."""
+
+    def emit(b: Any, pointer: Any, at: Any, a: Any) -> None:
+        for half in (LANES >> k for k in range(1, LANES.bit_length())):
+            lower = [2 * half * g + lane for g in range(GROUP) for lane in range(half)]
+            a = combine(b, _pick(b, a, lower), _pick(b, a, [lane + half for lane in lower]))
+        b.store(a, _at(b, pointer, GROUP), align=4)
+
+    return emit
 
 
 def _rsqrt(b: Any, a: Any) -> Any:
@@ -134,7 +139,9 @@ load = _define(lambda b, p, at: _load(b, p))
 by_lane = _define(lambda b, p, at: _pick(b, _load(b, p, LANES), list(range(LANES)) * GROUP))
 by_image = _define(lambda b, p, at: _pick(b, _load(b, p, GROUP), [k for k in range(GROUP) for _ in range(LANES)]))
 store = _define(lambda b, p, at, a: b.store(a, _at(b, p, _WIDTH), align=4), types.void)
-add_products, sum_lanes = _define(_add_products, types.void), _define(_sum_lanes, types.void)
+add_products = _define(_add_products, types.void)
+sum_lanes = _define(_over_lanes(lambda b, x, y: b.fadd(x, y)), types.void)
+max_lanes = _define(_over_lanes(_maximum), types.void)
 splat = _define(lambda b, a: _pick(b, b.insert_element(_constant(0.0), a, ir.Constant(_INT, 0)), [0] * _WIDTH))
 rsqrt, exp2, maximum = map(_define, (_rsqrt, _exp2, _maximum))
 

@@ -12,53 +12,53 @@ import math
 
 import numpy as np
 
-from capspoe.kernels.panel import GROUP, LANES, by_image, by_lane, exp2, load, maximum, rsqrt, splat, store, sum_lanes
+from capspoe.kernels.panel import (
+    GROUP,
+    LANES,
+    by_image,
+    by_lane,
+    exp2,
+    load,
+    max_lanes,
+    maximum,
+    rsqrt,
+    splat,
+    store,
+    sum_lanes,
+)
 from capspoe.kernels.threads import compiled
 
 LOG2_E = math.log2(math.e)
-BOUNDED = 60.0  # logits below this need no maximum subtracted
 SAFE, LARGEST = 1e15, 1e38  # lengths from 1 / SAFE to SAFE have squares that are exact enough; of float32
 ZERO, ONE = np.float32(0), np.float32(1)
-CHUNK = 4  # vectors in a pass over u
 FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
 
 
 @compiled
-def panels(shape):
-    """Room for panels that start at a cache line, so that none straddles two."""
-    size = GROUP * LANES
+def aligned(shape):
+    """An array that starts at a cache line, so that no vector straddles two."""
+    size = 1
     for axis in shape:
         size *= axis
     room = np.empty(size + 16, np.float32)
     skip = (64 - room.ctypes.data % 64) % 64 // 4
-    return room[skip : skip + size].reshape((*shape, GROUP * LANES))
+    return room[skip : skip + size].reshape(shape)
 
 
 @compiled
-def pack_x(lo, hi, x_BIM, x_QVMP):
-    """Groups lo to hi of images in the layout of the kernels."""
-    (B, I, M), V = x_BIM.shape, x_QVMP.shape[1]
-    if B % GROUP or I % LANES:
-        x_QVMP[lo:hi] = 0.0
-    for b in range(lo * GROUP, min(B, hi * GROUP)):
+def panels(shape):
+    return aligned((*shape, GROUP * LANES))
+
+
+@compiled
+def pack(lo, hi, rows_BKI, out_QGVKL):
+    """Groups lo to hi of rows, cut into V vectors of LANES floats."""
+    (B, K, I), (G, V) = rows_BKI.shape, out_QGVKL.shape[1:3]
+    for b in range(lo * G, min(B, hi * G)):
         for v in range(V):
-            for m in range(M):
+            for k in range(K):
                 for lane in range(min(LANES, I - v * LANES)):
-                    x_QVMP[b // GROUP, v, m, b % GROUP * LANES + lane] = x_BIM[b, v * LANES + lane, m]
-
-
-@compiled
-def pack_w(lo, hi, w_JNMI, w_JVNML):
-    """Upper capsules lo to hi of w in the layout of the kernels."""
-    (N, M, I), V = w_JNMI.shape[1:], w_JVNML.shape[1]
-    if N % 2 or I % LANES:
-        w_JVNML[lo:hi] = 0.0
-    for j in range(lo, hi):
-        for v in range(V):
-            for n in range(N):
-                for m in range(M):
-                    for lane in range(min(LANES, I - v * LANES)):
-                        w_JVNML[j, v, n, m, lane] = w_JNMI[j, n, m, v * LANES + lane]
+                    out_QGVKL[b // G, b % G, v, k, lane] = rows_BKI[b, k, v * LANES + lane]
 
 
 @compiled
@@ -122,11 +122,11 @@ def invert_lengths(u_SVNP, I, squares_SVP):
 
 
 @compiled
-def agree(lo, hi, u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
-    """new = old + inverse sum_n u direction, for vectors lo to hi."""
+def agree(u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
+    """new = old + inverse sum_n u direction."""
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
-        for v in range(lo, hi):
+        for v in range(V):
             a = b = splat(ZERO)
             for n in range(0, N, 2):
                 a = a + load(u_SVNP, (s, v, n)) * by_image(direction_SNG, (s, n))
@@ -135,13 +135,13 @@ def agree(lo, hi, u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
 
 
 @compiled
-def combine(lo, hi, u_SVNP, weight_SVP, sums_SNP):
-    """Add weight u of the vectors lo to hi to the sums, those of two neurons at a time in registers."""
+def combine(u_SVNP, weight_SVP, sums_SNP):
+    """sums = sum over the vectors of weight u; the sums of two neurons stay in registers."""
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
         for n in range(0, N, 2):
-            a, b = load(sums_SNP, (s, n)), load(sums_SNP, (s, n + 1))
-            for v in range(lo, hi):
+            a = b = splat(ZERO)
+            for v in range(V):
                 weight = load(weight_SVP, (s, v))
                 a, b = a + weight * load(u_SVNP, (s, v, n)), b + weight * load(u_SVNP, (s, v, n + 1))
             store(sums_SNP, (s, n), a)
@@ -173,65 +173,30 @@ def directions(z_SNG, cosine, factor, out_SNG):
 
 
 @compiled
-def largest(logits_SVP):
-    """The largest logit of each image."""
-    most, most_P, most_G = load(logits_SVP, (0, 0)), panels((1,)), np.empty(GROUP, np.float32)
-    for v in range(1, logits_SVP.shape[1]):
-        most = maximum(most, load(logits_SVP, (0, v)))
-    store(most_P, (0,), most)
-    for g in range(GROUP):
-        most_G[g] = most_P[0, g * LANES : (g + 1) * LANES].max()
-    return by_image(most_G, ())
-
-
-@compiled
-def softmax_upper(lo, hi, logits_SVP, c_SVP):
-    """c = softmax over the upper capsules, for vectors lo to hi."""
-    S = len(logits_SVP)
-    for v in range(lo, hi):
+def softmax(logits_SVP, lower, c_SVP):
+    """c = softmax over the upper capsules, or over the lower ones: the vectors of the only upper one and their lanes."""
+    S, V, P = logits_SVP.shape
+    if lower:
+        S, V = V, 1
+        logits_SVP, c_SVP = logits_SVP.reshape(S, V, P), c_SVP.reshape(S, V, P)
+    one_G = np.empty(GROUP, np.float32)
+    for v in range(V):
         shift, amount = splat(FAR_BELOW), splat(ZERO)
         for s in range(S):
             shift = maximum(shift, load(logits_SVP, (s, v)))
+        if lower:
+            max_lanes(one_G, (), shift)
+            shift = by_image(one_G, ())
         for s in range(S):
             e = exp2(load(logits_SVP, (s, v)) - shift)
             store(c_SVP, (s, v), e)
             amount = amount + e
+        if lower:
+            sum_lanes(one_G, (), amount)
+            amount = by_image(one_G, ())
         share = splat(ONE) / amount
         for s in range(S):
             store(c_SVP, (s, v), load(c_SVP, (s, v)) * share)
-
-
-@compiled
-def iterate(u_SVNP, direction_SNG, inverse_SVP, lower, bounded, old_SVP, new_SVP, c_SVP, sums_SNP):
-    """Logits, their softmax c and the sums of c u, in one pass over u.
-
-    A few vectors at a time, so that the sums find in the nearest cache what the logits have read. The softmax over
-    the lower capsules is divided by its sum at the end. Unless its logits are `bounded` it needs all of them first.
-    """
-    S, V, N = u_SVNP.shape[:3]
-    step = V if lower and not bounded else CHUNK
-    shift, amount, amount_G = splat(ZERO), splat(ZERO), np.empty(GROUP, np.float32)
-    sums_SNP[:] = 0.0
-    for lo in range(0, V, step):
-        hi = min(V, lo + step)
-        agree(lo, hi, u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP)
-        if lower:
-            if not bounded:
-                shift = largest(new_SVP)
-            for v in range(lo, hi):
-                e = exp2(load(new_SVP, (0, v)) - shift)
-                store(c_SVP, (0, v), e)
-                amount = amount + e
-        else:
-            softmax_upper(lo, hi, new_SVP, c_SVP)
-        combine(lo, hi, u_SVNP, c_SVP, sums_SNP)
-    if lower:
-        sum_lanes(amount_G, (), amount)
-        share = splat(ONE) / by_image(amount_G, ())
-        for v in range(V):
-            store(c_SVP, (0, v), load(c_SVP, (0, v)) * share)
-        for n in range(N):
-            store(sums_SNP, (0, n), load(sums_SNP, (0, n)) * share)
 
 
 @compiled
@@ -255,11 +220,12 @@ def route_task(x_QVMP, q, w_SVNML, I, options, room, j, c_KJVP):
     else:
         inverse_SVP[:] = 1.0
     collect(sums_SNP, scale / (I if lower else S), z_TSNG[0])
-    bounded = cosine and abs(sharpness) * (T - 1) < BOUNDED
     for t in range(1, T):
         directions(z_TSNG[t - 1], cosine, sharpness * LOG2_E * (1 if cosine else scale), direction_SNG)
-        logits, c = (logits_TSVP[t - 1], logits_TSVP[t]), c_KJVP[t - 1, j : j + S]
-        iterate(u_SVNP, direction_SNG, inverse_SVP, lower, bounded, *logits, c, sums_SNP)
+        agree(u_SVNP, direction_SNG, inverse_SVP, logits_TSVP[t - 1], logits_TSVP[t])
+        c_SVP = c_KJVP[t - 1, j : j + S]
+        softmax(logits_TSVP[t], lower, c_SVP)
+        combine(u_SVNP, c_SVP, sums_SNP)
         collect(sums_SNP, scale, z_TSNG[t])
 
 

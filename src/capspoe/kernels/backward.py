@@ -18,7 +18,7 @@ import numpy as np
 
 from capspoe.kernels import routing as forward
 from capspoe.kernels.panel import GROUP, LANES, add_products, by_image, by_lane, load, splat, store, sum_lanes
-from capspoe.kernels.routing import LOG2_E, ZERO, aligned, panels, times_w
+from capspoe.kernels.routing import LOG2_E, ZERO, panels, times_w
 from capspoe.kernels.threads import compiled
 
 
@@ -62,25 +62,22 @@ def through_softmax(c_SVP, g_SVP, lower, logit_SVP):
 
 
 @compiled
-def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, gc_QJVP, gz_QJNG, coefficient_QKJVP, vector_QJKNG):
-    """Tasks lo to hi (see `route`): coefficients and vectors, first those of z, then those of the directions.
+def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, coefficient_QKJVP, vector_QJKNG):
+    """Tasks lo to hi (see `route`): coefficients and vectors, first T - 1 for z, then T - 1 for the directions.
 
-    After the last vector comes the base, after the last coefficient, for the cosine, that of u itself. gc is empty
-    where c has no gradient.
+    After the last vector comes the base, after the last coefficient, for the cosine, that of u itself. At first there
+    are only the gradients of z, as the vector T - 2, and of c, as the coefficient K - 1, and the rest is 0.
     """
     T, lower, cosine, sharpness, _ = options
     V, (J, _, N), K = x_QVMP.shape[1], w_JVNML.shape[:3], 2 * (T - 1)
     S = 1 if lower else J
     room = forward.scratch(S, T, V, N, I)
-    u_SVNP, sums_SNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
+    u_SVNP, _, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
     logit_SVP, ones_SVP, gz_SNG = panels((S, V)), panels((S, V)), np.empty((S, N, GROUP), np.float32)
     ones_SVP[:] = 1.0
     for task in range(lo, hi):
-        j, q = forward.place(task, len(x_QVMP), lower)
-        forward.route_task(x_QVMP, q, w_JVNML[j : j + S], I, options, room, j, coefficient_QKJVP[q])
-        gz_SNG[:], logit_SVP[:], coefficient_QKJVP[q, T - 1 :, j : j + S] = gz_QJNG[q, j : j + S], 0.0, 0.0
-        if len(gc_QJVP) > 0:
-            coefficient_QKJVP[q, K - 1, j : j + S] = gc_QJVP[q, j : j + S]
+        j, q = forward.route_task(task, x_QVMP, w_JVNML, I, options, room, coefficient_QKJVP)
+        gz_SNG[:], logit_SVP[:] = vector_QJKNG[q, j : j + S, T - 2], 0.0
         for t in range(T - 1, 0, -1):
             forward.directions(z_TSNG[t - 1], cosine, 1.0, direction_SNG)
             vector_QJKNG[q, j : j + S, t - 1] = gz_SNG
@@ -96,8 +93,7 @@ def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, gc_QJVP, gz_QJNG, coeffi
                         shrunk = load(logits_TSVP, (t - 1, s, v)) - load(logits_TSVP, (t, s, v))
                         own, at = shrunk * splat(np.float32(1 / LOG2_E)) * logit * inverse * inverse, (q, K, j + s, v)
                         store(coefficient_QKJVP, at, load(coefficient_QKJVP, at) + own)
-            forward.combine(u_SVNP, g_SVP, sums_SNP)
-            forward.collect(sums_SNP, 1.0, gz_SNG)
+            forward.combine(u_SVNP, g_SVP, 1.0, gz_SNG)
             through_directions(z_TSNG[t - 1], cosine, gz_SNG)
         vector_QJKNG[q, j : j + S, K] = gz_SNG / np.float32(I if lower else S)
 
@@ -105,22 +101,22 @@ def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, gc_QJVP, gz_QJNG, coeffi
 @compiled
 def spread(lo, hi, x_QVMP, w_JVNML, own, coefficient_QKJVP, vector_QJKNG, gx_BIM, gw_JNMI):
     """For vectors lo to hi of lower capsules: the gradients of x and w from the coefficients and vectors."""
-    (Q, _, M, P), (J, K), (B, I), N = x_QVMP.shape, vector_QJKNG.shape[1:3], gx_BIM.shape[:2], w_JVNML.shape[2]
-    g_NP, gx_QMP, gw_MNL = panels((N,)), panels((Q, M)), aligned((M, N, LANES))
-    K -= 1
+    (Q, _, M), (J, K), (B, I), N = x_QVMP.shape[:3], vector_QJKNG.shape[1:3], gx_BIM.shape[:2], w_JVNML.shape[2]
+    g_NP, gx_QMP, gw_MNL = panels((N,)), panels((Q, M)), panels((M, -(-N // GROUP))).reshape(M, -1, LANES)
     for v in range(lo, hi):
+        first, count = v * LANES, min(LANES, I - v * LANES)
         gx_QMP[:] = 0.0
         for j in range(J):
             gw_MNL[:] = 0.0
             for q in range(Q):
                 for n in range(0, N, 2):
-                    a, b = by_image(vector_QJKNG, (q, j, K, n)), by_image(vector_QJKNG, (q, j, K, n + 1))
-                    for k in range(K):
+                    a, b = by_image(vector_QJKNG, (q, j, K - 1, n)), by_image(vector_QJKNG, (q, j, K - 1, n + 1))
+                    for k in range(K - 1):
                         c = load(coefficient_QKJVP, (q, k, j, v))
                         a = a + c * by_image(vector_QJKNG, (q, j, k, n))
                         b = b + c * by_image(vector_QJKNG, (q, j, k, n + 1))
                     if own:
-                        c, (u0, u1) = load(coefficient_QKJVP, (q, K, j, v)), times_w(w_JVNML, x_QVMP, j, q, v, n)
+                        c, (u0, u1) = load(coefficient_QKJVP, (q, K - 1, j, v)), times_w(w_JVNML, x_QVMP, j, q, v, n)
                         a, b = a + c * u0, b + c * u1
                     store(g_NP, (n,), a)
                     store(g_NP, (n + 1,), b)
@@ -131,12 +127,8 @@ def spread(lo, hi, x_QVMP, w_JVNML, own, coefficient_QKJVP, vector_QJKNG, gx_BIM
                         add_products(gw_MNL, (m, n), g, x)
                         gx = gx + by_lane(w_JVNML, (j, v, n, m)) * g
                     store(gx_QMP, (q, m), gx)
-            gw_NMI = gw_JNMI[j, :, :, v * LANES :]
-            for n in range(len(gw_NMI)):
-                for m in range(M):
-                    for lane in range(min(LANES, I - v * LANES)):
-                        gw_NMI[n, m, lane] = gw_MNL[m, n, lane]
+            neurons = gw_JNMI.shape[1]
+            gw_JNMI[j, :, :, first : first + count] = gw_MNL.transpose(1, 0, 2)[:neurons, :, :count]
+        gx_QMGL = gx_QMP.reshape(Q, M, GROUP, LANES)
         for b in range(B):
-            for lane in range(min(LANES, I - v * LANES)):
-                for m in range(M):
-                    gx_BIM[b, v * LANES + lane, m] = gx_QMP[b // GROUP, m, b % GROUP * LANES + lane]
+            gx_BIM[b, first : first + count] = gx_QMGL[b // GROUP, :, b % GROUP, :count].T

@@ -52,18 +52,17 @@ def route_backward(
     (B, I, _), (J, N), (iterations, normalize, agreement, sharpness) = x.shape, w_JNMI.shape[:2], how
     lower, cosine = normalize == "lower", agreement == "cosine" and c is None
     (x_QVMP, w_JVNML), K = packed_inputs(x, w_JNMI), 2 * (iterations - 1) if c is None else 1
-    (Q, V, _, P), padded = x_QVMP.shape, w_JVNML.shape[2]
-    gz_QJNG = pad(gz, (0, padded - N, 0, 0, 0, -B % GROUP)).unflatten(0, (Q, GROUP)).permute(0, 2, 3, 1)
-    vector_QJKNG = np.zeros((Q, J, K + 1, padded, GROUP), np.float32)
+    (Q, V, _, P), even = x_QVMP.shape, w_JVNML.shape[2]
+    coefficient_QKJVP = torch.zeros(Q, K + cosine, J, V, P).numpy()
+    vector_QJKNG = torch.zeros(Q, J, K + 1, even, GROUP).numpy()
+    gz_QGJN = pad(gz, (0, even - N, 0, 0, 0, -B % GROUP)).unflatten(0, (Q, GROUP))
+    vector_QJKNG[:, :, (K - 1) // 2] = gz_QGJN.permute(0, 2, 3, 1).numpy()
+    if (weights := gc if c is None else c) is not None:
+        coefficient_QKJVP[:, K - 1] = packed(weights, rows_first=True)
     if c is None:
-        coefficient_QKJVP = torch.empty(Q, K + cosine, J, V, P).numpy()
         options = (iterations, lower, cosine, float(sharpness), 1.0)
-        gc_QJVP = np.empty((0, J, V, P), np.float32) if gc is None else packed(gc, rows_first=True)
-        arguments = (x_QVMP, w_JVNML, I, options, gc_QJVP, array(gz_QJNG), coefficient_QKJVP, vector_QJKNG)
+        arguments = (x_QVMP, w_JVNML, I, options, coefficient_QKJVP, vector_QJKNG)
         in_parallel(backward.gradients_of_u, Q * (J if lower else 1), *arguments)
-    else:
-        coefficient_QKJVP = packed(c, rows_first=True)[:, None]
-        vector_QJKNG[:, :, 0] = gz_QJNG.numpy()
     gx, gw = torch.empty(x.shape), torch.empty_like(w_JNMI)  # gw in the order of w, which is what the optimiser wants
     results = gx.numpy(), gw.numpy()
     in_parallel(backward.spread, V, x_QVMP, w_JVNML, cosine, coefficient_QKJVP, vector_QJKNG, *results)
@@ -74,14 +73,9 @@ def packed(rows_BKI: Tensor, group: int = GROUP, rows_first: bool = False) -> np
     """Rows in the layout of the kernels, (B / group, V, K, group LANES) or with K first, padded with zeros."""
     B, K, I = rows_BKI.shape
     Q, V = -(-B // group), -(-I // LANES)
-    room = torch.zeros if B % group or I % LANES else torch.empty
-    if rows_first:
-        out = room(Q, K, V, group, LANES)
-        out_QGVKL = out.permute(0, 3, 2, 1, 4)
-    else:
-        out = room(Q, V, K, group, LANES)
-        out_QGVKL = out.permute(0, 3, 1, 2, 4)
-    in_parallel(routing.pack, Q, rows_BKI.detach().numpy(), out_QGVKL.numpy())
+    shape, axes = ((Q, K, V), (0, 3, 2, 1, 4)) if rows_first else ((Q, V, K), (0, 3, 1, 2, 4))
+    out = (torch.zeros if B % group or I % LANES else torch.empty)(*shape, group, LANES)
+    in_parallel(routing.pack, Q, rows_BKI.detach().numpy(), out.permute(axes).numpy())
     return out.flatten(-2).numpy()
 
 

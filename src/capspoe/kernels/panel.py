@@ -2,15 +2,13 @@
 """A panel of float32 as a numba type: GROUP images by LANES lower capsules, held in registers.
 
 An array of panels has an axis of GROUP * LANES at its end. `load(a, (v, n))` and `store(a, (v, n), panel)` read and
-write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they read; `sum_lanes` and `max_lanes` write
-one float for each image; `add_products` adds a product to LANES floats, summed over the images. Between panels there
-are + - * /, `maximum`, `rsqrt` and `exp2`.
+write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they read. `sum_lanes` writes the sum of each
+image, `add_products` adds a product, summed over the images. Between panels: + - * /, `maximum`, `rsqrt`, `exp2`.
 
-Numba leaves vectorising to LLVM, which gives up on loops with many arrays and keeps sums in memory where registers
-would do. LLVM by hand has to pay for itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in
-one run: 69 us an image with such a type, 141 or more with numba loops over slices, a factor of 2. Loops unrolled by
-hand with constant offsets and unsigned indices take 86 to 101, for some sizes only; they are harder to read, and LLVM
-silently stops vectorising them when one index is signed.
+LLVM by hand has to pay for itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in one run:
+69 us an image with such a type, 141 or more with numba loops, in which LLVM keeps sums in memory where registers would
+do. Loops unrolled by hand take 86 to 101, for some sizes only, and LLVM silently stops vectorising them at a signed
+index.
 """
 
 import inspect
@@ -39,11 +37,8 @@ _ROUND = 1.5 * 2**23  # adding it leaves the whole part of a number in the low b
 class Panel(types.Type):
     """GROUP by LANES floats in registers."""
 
-    def __init__(self) -> None:
-        super().__init__(f"Panel{GROUP}x{LANES}")
 
-
-PANEL = Panel()
+PANEL = Panel(f"Panel{GROUP}x{LANES}")
 
 
 @register_model(Panel)
@@ -105,16 +100,12 @@ def _maximum(b: Any, a: Any, other: Any) -> Any:
     return b.select(b.fcmp_ordered(">", a, other), a, other)
 
 
-def _over_lanes(combine: Callable[..., Any]) -> Callable[..., None]:
-    """Write GROUP floats to memory: each image's upper half is combined with its lower half until one lane is left."""
-
-    def emit(b: Any, pointer: Any, at: Any, a: Any) -> None:
-        for half in (LANES >> k for k in range(1, LANES.bit_length())):
-            lower = [2 * half * g + lane for g in range(GROUP) for lane in range(half)]
-            a = combine(b, _pick(b, a, lower), _pick(b, a, [lane + half for lane in lower]))
-        b.store(a, _at(b, pointer, GROUP), align=4)
-
-    return emit
+def _sum_lanes(b: Any, pointer: Any, at: Any, a: Any) -> None:
+    """Write GROUP floats to memory: each image's upper half is added to its lower half until one lane is left."""
+    for half in (LANES >> k for k in range(1, LANES.bit_length())):
+        lower = [2 * half * g + lane for g in range(GROUP) for lane in range(half)]
+        a = b.fadd(_pick(b, a, lower), _pick(b, a, [lane + half for lane in lower]))
+    b.store(a, _at(b, pointer, GROUP), align=4)
 
 
 def _rsqrt(b: Any, a: Any) -> Any:
@@ -139,9 +130,7 @@ load = _define(lambda b, p, at: _load(b, p))
 by_lane = _define(lambda b, p, at: _pick(b, _load(b, p, LANES), list(range(LANES)) * GROUP))
 by_image = _define(lambda b, p, at: _pick(b, _load(b, p, GROUP), [k for k in range(GROUP) for _ in range(LANES)]))
 store = _define(lambda b, p, at, a: b.store(a, _at(b, p, _WIDTH), align=4), types.void)
-add_products = _define(_add_products, types.void)
-sum_lanes = _define(_over_lanes(lambda b, x, y: b.fadd(x, y)), types.void)
-max_lanes = _define(_over_lanes(_maximum), types.void)
+add_products, sum_lanes = _define(_add_products, types.void), _define(_sum_lanes, types.void)
 splat = _define(lambda b, a: _pick(b, b.insert_element(_constant(0.0), a, ir.Constant(_INT, 0)), [0] * _WIDTH))
 rsqrt, exp2, maximum = map(_define, (_rsqrt, _exp2, _maximum))
 

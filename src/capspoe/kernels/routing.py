@@ -12,20 +12,7 @@ import math
 
 import numpy as np
 
-from capspoe.kernels.panel import (
-    GROUP,
-    LANES,
-    by_image,
-    by_lane,
-    exp2,
-    load,
-    max_lanes,
-    maximum,
-    rsqrt,
-    splat,
-    store,
-    sum_lanes,
-)
+from capspoe.kernels.panel import GROUP, LANES, by_image, by_lane, exp2, load, maximum, rsqrt, splat, store, sum_lanes
 from capspoe.kernels.threads import compiled
 
 LOG2_E = math.log2(math.e)
@@ -35,19 +22,14 @@ FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
 
 
 @compiled
-def aligned(shape):
-    """An array that starts at a cache line, so that no vector straddles two."""
-    size = 1
+def panels(shape):
+    """Room for panels that start at a cache line, so that none straddles two."""
+    size = GROUP * LANES
     for axis in shape:
         size *= axis
     room = np.empty(size + 16, np.float32)
     skip = (64 - room.ctypes.data % 64) % 64 // 4
-    return room[skip : skip + size].reshape(shape)
-
-
-@compiled
-def panels(shape):
-    return aligned((*shape, GROUP * LANES))
+    return room[skip : skip + size].reshape((*shape, GROUP * LANES))
 
 
 @compiled
@@ -127,16 +109,15 @@ def agree(u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
         for v in range(V):
-            a = b = splat(ZERO)
-            for n in range(0, N, 2):
+            a = splat(ZERO)
+            for n in range(N):
                 a = a + load(u_SVNP, (s, v, n)) * by_image(direction_SNG, (s, n))
-                b = b + load(u_SVNP, (s, v, n + 1)) * by_image(direction_SNG, (s, n + 1))
-            store(new_SVP, (s, v), load(old_SVP, (s, v)) + (a + b) * load(inverse_SVP, (s, v)))
+            store(new_SVP, (s, v), load(old_SVP, (s, v)) + a * load(inverse_SVP, (s, v)))
 
 
 @compiled
-def combine(u_SVNP, weight_SVP, sums_SNP):
-    """sums = sum over the vectors of weight u; the sums of two neurons stay in registers."""
+def combine(u_SVNP, weight_SVP, factor, z_SNG):
+    """z = factor times the sum over the lower capsules of weight u, of two neurons at a time in registers."""
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
         for n in range(0, N, 2):
@@ -144,8 +125,8 @@ def combine(u_SVNP, weight_SVP, sums_SNP):
             for v in range(V):
                 weight = load(weight_SVP, (s, v))
                 a, b = a + weight * load(u_SVNP, (s, v, n)), b + weight * load(u_SVNP, (s, v, n + 1))
-            store(sums_SNP, (s, n), a)
-            store(sums_SNP, (s, n + 1), b)
+            sum_lanes(z_SNG, (s, n), a * splat(np.float32(factor)))
+            sum_lanes(z_SNG, (s, n + 1), b * splat(np.float32(factor)))
 
 
 @compiled
@@ -174,18 +155,20 @@ def directions(z_SNG, cosine, factor, out_SNG):
 
 @compiled
 def softmax(logits_SVP, lower, c_SVP):
-    """c = softmax over the upper capsules, or over the lower ones: the vectors of the only upper one and their lanes."""
+    """c = softmax over the upper capsules, or over the lower ones: the vectors of a single upper one and their lanes."""
     S, V, P = logits_SVP.shape
     if lower:
         S, V = V, 1
         logits_SVP, c_SVP = logits_SVP.reshape(S, V, P), c_SVP.reshape(S, V, P)
-    one_G = np.empty(GROUP, np.float32)
+    one_P, one_G = panels((1,)), np.empty(GROUP, np.float32)
     for v in range(V):
         shift, amount = splat(FAR_BELOW), splat(ZERO)
         for s in range(S):
             shift = maximum(shift, load(logits_SVP, (s, v)))
         if lower:
-            max_lanes(one_G, (), shift)
+            store(one_P, (0,), shift)
+            for g in range(GROUP):
+                one_G[g] = one_P[0, g * LANES : (g + 1) * LANES].max()
             shift = by_image(one_G, ())
         for s in range(S):
             e = exp2(load(logits_SVP, (s, v)) - shift)
@@ -194,39 +177,34 @@ def softmax(logits_SVP, lower, c_SVP):
         if lower:
             sum_lanes(one_G, (), amount)
             amount = by_image(one_G, ())
-        share = splat(ONE) / amount
         for s in range(S):
-            store(c_SVP, (s, v), load(c_SVP, (s, v)) * share)
+            store(c_SVP, (s, v), load(c_SVP, (s, v)) / amount)
 
 
 @compiled
-def place(task, Q, lower):
-    """The upper capsule, or the first of all, and the group of images of a task."""
-    return (task // Q, task % Q) if lower else (0, task)
+def route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP):
+    """Logits (for powers of 2), c and z of each iteration, of a group of images and S upper capsules.
 
-
-@compiled
-def route_task(x_QVMP, q, w_SVNML, I, options, room, j, c_KJVP):
-    """Logits (for powers of 2), c and z of each iteration, of a group of images and the S upper capsules from j on.
-
-    In the first iteration c is the same everywhere: c_KJVP begins with that of the second.
+    In the first iteration c is the same everywhere: c_QKJVP begins with that of the second. Returns the group and the
+    (first) upper capsule.
     """
     T, lower, cosine, sharpness, scale = options
     u_SVNP, sums_SNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
     S = len(u_SVNP)
-    predict(x_QVMP, q, w_SVNML, u_SVNP, sums_SNP, inverse_SVP)
+    j, q = (task // len(x_QVMP), task % len(x_QVMP)) if lower else (0, task)
+    predict(x_QVMP, q, w_JVNML[j : j + S], u_SVNP, sums_SNP, inverse_SVP)
     if cosine:
         invert_lengths(u_SVNP, I, inverse_SVP)
     else:
         inverse_SVP[:] = 1.0
     collect(sums_SNP, scale / (I if lower else S), z_TSNG[0])
     for t in range(1, T):
+        c_SVP = c_QKJVP[q % len(c_QKJVP), t - 1, j : j + S]
         directions(z_TSNG[t - 1], cosine, sharpness * LOG2_E * (1 if cosine else scale), direction_SNG)
         agree(u_SVNP, direction_SNG, inverse_SVP, logits_TSVP[t - 1], logits_TSVP[t])
-        c_SVP = c_KJVP[t - 1, j : j + S]
         softmax(logits_TSVP[t], lower, c_SVP)
-        combine(u_SVNP, c_SVP, sums_SNP)
-        collect(sums_SNP, scale, z_TSNG[t])
+        combine(u_SVNP, c_SVP, scale, z_TSNG[t])
+    return j, q
 
 
 @compiled
@@ -235,15 +213,14 @@ def route(lo, hi, x_QVMP, w_JVNML, options, c_BJI, z_BJN):
     T, lower = options[:2]
     (B, J, I), N, V = c_BJI.shape, z_BJN.shape[2], x_QVMP.shape[1]
     S = 1 if lower else J
-    room, c_KSVP = scratch(S, T, V, w_JVNML.shape[2], I), panels((T - 1, S, V))
+    room, c_QKJVP = scratch(S, T, V, w_JVNML.shape[2], I), panels((1, T - 1, J, V))
     z_SNG = room[4][T - 1]
     for task in range(lo, hi):
-        j, q = place(task, len(x_QVMP), lower)
-        route_task(x_QVMP, q, w_JVNML[j : j + S], I, options, room, 0, c_KSVP)
+        j, q = route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP)
         for b in range(q * GROUP, min(B, (q + 1) * GROUP)):
             g = b - q * GROUP
             for s in range(S):
                 z_BJN[b, j + s] = z_SNG[s, :N, g]
                 for v in range(V):
                     for lane in range(min(LANES, I - v * LANES)):
-                        c_BJI[b, j + s, v * LANES + lane] = c_KSVP[T - 2, s, v, g * LANES + lane]
+                        c_BJI[b, j + s, v * LANES + lane] = c_QKJVP[0, T - 2, j + s, v, g * LANES + lane]

@@ -18,7 +18,7 @@ import numpy as np
 
 from capspoe.kernels import routing as forward
 from capspoe.kernels.panel import GROUP, LANES, add_products, by_image, by_lane, load, splat, store, sum_lanes
-from capspoe.kernels.routing import LOG2_E, ZERO, panels, times_w
+from capspoe.kernels.routing import LOG2_E, ZERO, panels
 from capspoe.kernels.threads import compiled
 
 
@@ -72,7 +72,7 @@ def gradients_of_u(lo, hi, x_QVMP, w_JVNML, I, options, coefficient_QKJVP, vecto
     V, (J, _, N), K = x_QVMP.shape[1], w_JVNML.shape[:3], 2 * (T - 1)
     S = 1 if lower else J
     room = forward.scratch(S, T, V, N, I)
-    u_SVNP, _, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
+    u_SVNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
     logit_SVP, ones_SVP, gz_SNG = panels((S, V)), panels((S, V)), np.empty((S, N, GROUP), np.float32)
     ones_SVP[:] = 1.0
     for task in range(lo, hi):
@@ -109,17 +109,15 @@ def spread(lo, hi, x_QVMP, w_JVNML, own, coefficient_QKJVP, vector_QJKNG, gx_BIM
         for j in range(J):
             gw_MNL[:] = 0.0
             for q in range(Q):
-                for n in range(0, N, 2):
-                    a, b = by_image(vector_QJKNG, (q, j, K - 1, n)), by_image(vector_QJKNG, (q, j, K - 1, n + 1))
+                for n in range(N):
+                    g, u = by_image(vector_QJKNG, (q, j, K - 1, n)), splat(ZERO)
                     for k in range(K - 1):
-                        c = load(coefficient_QKJVP, (q, k, j, v))
-                        a = a + c * by_image(vector_QJKNG, (q, j, k, n))
-                        b = b + c * by_image(vector_QJKNG, (q, j, k, n + 1))
+                        g = g + load(coefficient_QKJVP, (q, k, j, v)) * by_image(vector_QJKNG, (q, j, k, n))
                     if own:
-                        c, (u0, u1) = load(coefficient_QKJVP, (q, K - 1, j, v)), times_w(w_JVNML, x_QVMP, j, q, v, n)
-                        a, b = a + c * u0, b + c * u1
-                    store(g_NP, (n,), a)
-                    store(g_NP, (n + 1,), b)
+                        for m in range(M):
+                            u = u + by_lane(w_JVNML, (j, v, n, m)) * load(x_QVMP, (q, v, m))
+                        g = g + load(coefficient_QKJVP, (q, K - 1, j, v)) * u
+                    store(g_NP, (n,), g)
                 for m in range(M):
                     x, gx = load(x_QVMP, (q, v, m)), load(gx_QMP, (q, m))
                     for n in range(N):
@@ -127,8 +125,7 @@ def spread(lo, hi, x_QVMP, w_JVNML, own, coefficient_QKJVP, vector_QJKNG, gx_BIM
                         add_products(gw_MNL, (m, n), g, x)
                         gx = gx + by_lane(w_JVNML, (j, v, n, m)) * g
                     store(gx_QMP, (q, m), gx)
-            neurons = gw_JNMI.shape[1]
-            gw_JNMI[j, :, :, first : first + count] = gw_MNL.transpose(1, 0, 2)[:neurons, :, :count]
+            gw_JNMI[j, :, :, first : first + count] = gw_MNL.transpose(1, 0, 2)[: gw_JNMI.shape[1], :, :count]
         gx_QMGL = gx_QMP.reshape(Q, M, GROUP, LANES)
         for b in range(B):
             gx_BIM[b, first : first + count] = gx_QMGL[b // GROUP, :, b % GROUP, :count].T

@@ -36,7 +36,7 @@ def route_relative(
                 raise InputError(f"{name} contains NaN or infinite values")
         raise InputError("x and W are too large: their product leaves the range of float32")
     if bias is not None:
-        z.numpy()[...] += array(bias)
+        z.numpy()[...] += bias.detach().numpy()
     return c, z
 
 
@@ -55,7 +55,7 @@ def route_backward(
     (Q, V, _, P), even = x_QVMP.shape, w_JVNML.shape[2]
     coefficient_QKJVP = torch.zeros(Q, K + cosine, J, V, P).numpy()
     vector_QJKNG = torch.zeros(Q, J, K + 1, even, GROUP).numpy()
-    gz_QGJN = pad(gz, (0, even - N, 0, 0, 0, -B % GROUP)).unflatten(0, (Q, GROUP))
+    gz_QGJN = F.pad(gz, (0, even - N, 0, 0, 0, -B % GROUP)).unflatten(0, (Q, GROUP))
     vector_QJKNG[:, :, (K - 1) // 2] = gz_QGJN.permute(0, 2, 3, 1).numpy()
     if (weights := gc if c is None else c) is not None:
         coefficient_QKJVP[:, K - 1] = packed(weights, rows_first=True)
@@ -64,8 +64,8 @@ def route_backward(
         arguments = (x_QVMP, w_JVNML, I, options, coefficient_QKJVP, vector_QJKNG)
         in_parallel(backward.gradients_of_u, Q * (J if lower else 1), *arguments)
     gx, gw = torch.empty(x.shape), torch.empty_like(w_JNMI)  # gw in the order of w, which is what the optimiser wants
-    results = gx.numpy(), gw.numpy()
-    in_parallel(backward.spread, V, x_QVMP, w_JVNML, cosine, coefficient_QKJVP, vector_QJKNG, *results)
+    sums = (coefficient_QKJVP, vector_QJKNG, gx.numpy(), gw.numpy())
+    in_parallel(backward.spread, V, x_QVMP, w_JVNML, cosine, *sums)
     return gx, gw
 
 
@@ -81,16 +81,7 @@ def packed(rows_BKI: Tensor, group: int = GROUP, rows_first: bool = False) -> np
 
 def packed_inputs(x: Float[Tensor, "B I M"], w_JNMI: Float[Tensor, "J N M I"]) -> tuple[np.ndarray, np.ndarray]:
     """x (Q, V, M, P) and w (J, V, N, M, L), with an even number of neurons."""
-    w_JNMI = pad(w_JNMI, (0, 0, 0, 0, 0, w_JNMI.shape[1] % 2))
     J, N, M, _ = w_JNMI.shape
+    if N % 2:
+        w_JNMI, N = F.pad(w_JNMI, (0, 0, 0, 0, 0, 1)), N + 1
     return packed(x.transpose(1, 2)), packed(w_JNMI.flatten(1, 2), 1).reshape(J, -1, N, M, LANES)
-
-
-def pad(tensor: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """`F.pad`, which copies even where there is nothing to add."""
-    return F.pad(tensor, sizes) if any(sizes) else tensor
-
-
-def array(tensor: Tensor) -> np.ndarray:
-    """The same memory for numba, which wants it contiguous."""
-    return tensor.detach().contiguous().numpy()

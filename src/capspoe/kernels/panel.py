@@ -6,9 +6,8 @@ write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they re
 image, `add_products` adds a product, summed over the images. Between panels: + - * /, `maximum`, `rsqrt`, `exp2`.
 
 LLVM by hand has to pay for itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in one run:
-69 us an image with such a type, 141 or more with numba loops, in which LLVM keeps sums in memory where registers would
-do. Loops unrolled by hand take 86 to 101, for some sizes only, and LLVM silently stops vectorising them at a signed
-index.
+69 us an image with such a type, 141 or more with numba loops, where LLVM keeps sums in memory instead of registers.
+Loops unrolled by hand take 86 to 101, for some sizes only, and are not vectorised at all where an index is signed.
 """
 
 import inspect

@@ -16,6 +16,7 @@ from capspoe.kernels.panel import GROUP, LANES, by_image, by_lane, exp2, load, m
 from capspoe.kernels.threads import compiled
 
 LOG2_E = math.log2(math.e)
+BOUNDED = 60.0  # a power of 2 and its sum stay in range
 SAFE, LARGEST = 1e15, 1e38  # lengths from 1 / SAFE to SAFE have squares that are exact enough; of float32
 ZERO, ONE = np.float32(0), np.float32(1)
 FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
@@ -45,38 +46,28 @@ def pack(lo, hi, rows_BKI, out_QGVKL):
 
 @compiled
 def scratch(S, T, V, N, I):
-    """Room for a task: u, its sums, inverse lengths; logits and z of each iteration, directions."""
+    """Room for a task: u, its inverse lengths, logits and z of each iteration, directions."""
     logits_TSVP = panels((T, S, V))
     logits_TSVP[0] = 0.0
     logits_TSVP[0].reshape(S, V, GROUP, LANES)[:, V - 1, :, I - (V - 1) * LANES :] = FAR_BELOW
     z_TSNG, direction_SNG = np.empty((T, S, N, GROUP), np.float32), np.empty((S, N, GROUP), np.float32)
-    return panels((S, V, N)), panels((S, N)), panels((S, V)), logits_TSVP, z_TSNG, direction_SNG
+    return panels((S, V, N)), panels((S, V)), logits_TSVP, z_TSNG, direction_SNG
 
 
 @compiled
-def times_w(w_SVNML, x_QVMP, s, q, v, n):
-    """sum_m w x for the neurons n and n + 1: eight sums in registers, and a weight serves four images."""
-    a = b = splat(ZERO)
-    for m in range(x_QVMP.shape[2]):
-        x = load(x_QVMP, (q, v, m))
-        a, b = a + by_lane(w_SVNML, (s, v, n, m)) * x, b + by_lane(w_SVNML, (s, v, n + 1, m)) * x
-    return a, b
-
-
-@compiled
-def predict(x_QVMP, q, w_SVNML, u_SVNP, sums_SNP, squares_SVP):
-    """u_ij = W_ij x_i; on the way sum_i u_ij and |u_ij|^2, which cost a pass otherwise."""
+def predict(x_QVMP, q, w_SVNML, u_SVNP, squares_SVP):
+    """u_ij = W_ij x_i and |u_ij|^2: two neurons are eight sums in registers, and a weight serves four images."""
     S, V, N = u_SVNP.shape[:3]
-    sums_SNP[:] = 0.0
     for s in range(S):
         for v in range(V):
             square = splat(ZERO)
             for n in range(0, N, 2):
-                a, b = times_w(w_SVNML, x_QVMP, s, q, v, n)
+                a = b = splat(ZERO)
+                for m in range(x_QVMP.shape[2]):
+                    x = load(x_QVMP, (q, v, m))
+                    a, b = a + by_lane(w_SVNML, (s, v, n, m)) * x, b + by_lane(w_SVNML, (s, v, n + 1, m)) * x
                 store(u_SVNP, (s, v, n), a)
                 store(u_SVNP, (s, v, n + 1), b)
-                store(sums_SNP, (s, n), load(sums_SNP, (s, n)) + a)
-                store(sums_SNP, (s, n + 1), load(sums_SNP, (s, n + 1)) + b)
                 square = square + a * a + b * b
             store(squares_SVP, (s, v), square)
 
@@ -84,7 +75,7 @@ def predict(x_QVMP, q, w_SVNML, u_SVNP, sums_SNP, squares_SVP):
 @compiled
 def invert_lengths(u_SVNP, I, squares_SVP):
     """1 / |u_ij| from |u_ij|^2, in place; 0 where u_ij is 0. Squares out of float32's range are found again."""
-    S, V, N, P = u_SVNP.shape
+    S, V, P = squares_SVP.shape
     squares_SVP.reshape(S, V, GROUP, LANES)[:, V - 1, :, I - (V - 1) * LANES :] = 1.0
     extreme_P, extreme = panels((1,)), splat(ONE)
     for s in range(S):
@@ -93,14 +84,11 @@ def invert_lengths(u_SVNP, I, squares_SVP):
             extreme = maximum(extreme, maximum(square, splat(ONE) / square))
             store(squares_SVP, (s, v), rsqrt(square))
     store(extreme_P, (0,), extreme)
-    for s in range(S if extreme_P.max() > SAFE**2 else 0):
-        for v in range(V):
-            for p in range(P):
-                if not 1 / SAFE < squares_SVP[s, v, p] < SAFE:
-                    square = 0.0
-                    for n in range(N):
-                        square += np.float64(u_SVNP[s, v, n, p]) ** 2
-                    squares_SVP[s, v, p] = min(1 / math.sqrt(square), LARGEST) if square > 0 else 0.0
+    if extreme_P.max() > SAFE**2:
+        for s, v, p in np.ndindex(S, V, P):
+            if not 1 / SAFE < squares_SVP[s, v, p] < SAFE:
+                length = math.sqrt((u_SVNP[s, v, :, p].astype(np.float64) ** 2).sum())
+                squares_SVP[s, v, p] = min(1 / length, LARGEST) if length > 0 else 0.0
 
 
 @compiled
@@ -130,14 +118,6 @@ def combine(u_SVNP, weight_SVP, factor, z_SNG):
 
 
 @compiled
-def collect(sums_SNP, factor, z_SNG):
-    """z = factor times the sums, each over its lanes."""
-    for s in range(z_SNG.shape[0]):
-        for n in range(z_SNG.shape[1]):
-            sum_lanes(z_SNG, (s, n), load(sums_SNP, (s, n)) * splat(np.float32(factor)))
-
-
-@compiled
 def directions(z_SNG, cosine, factor, out_SNG):
     """factor times the unit vectors of z, or times squash(z)."""
     S, N, _ = z_SNG.shape
@@ -154,18 +134,18 @@ def directions(z_SNG, cosine, factor, out_SNG):
 
 
 @compiled
-def softmax(logits_SVP, lower, c_SVP):
-    """c = softmax over the upper capsules, or over the lower ones: the vectors of a single upper one and their lanes."""
+def softmax(logits_SVP, lower, bounded, c_SVP):
+    """c = softmax over S, or over the vectors and lanes of lower capsules; `bounded` logits need no maximum."""
     S, V, P = logits_SVP.shape
     if lower:
         S, V = V, 1
         logits_SVP, c_SVP = logits_SVP.reshape(S, V, P), c_SVP.reshape(S, V, P)
     one_P, one_G = panels((1,)), np.empty(GROUP, np.float32)
     for v in range(V):
-        shift, amount = splat(FAR_BELOW), splat(ZERO)
-        for s in range(S):
+        shift, amount = splat(ZERO if bounded else FAR_BELOW), splat(ZERO)
+        for s in range(0 if bounded else S):
             shift = maximum(shift, load(logits_SVP, (s, v)))
-        if lower:
+        if lower and not bounded:
             store(one_P, (0,), shift)
             for g in range(GROUP):
                 one_G[g] = one_P[0, g * LANES : (g + 1) * LANES].max()
@@ -177,32 +157,34 @@ def softmax(logits_SVP, lower, c_SVP):
         if lower:
             sum_lanes(one_G, (), amount)
             amount = by_image(one_G, ())
+        share = splat(ONE) / amount
         for s in range(S):
-            store(c_SVP, (s, v), load(c_SVP, (s, v)) / amount)
+            store(c_SVP, (s, v), load(c_SVP, (s, v)) * share)
 
 
 @compiled
 def route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP):
     """Logits (for powers of 2), c and z of each iteration, of a group of images and S upper capsules.
 
-    In the first iteration c is the same everywhere: c_QKJVP begins with that of the second. Returns the group and the
-    (first) upper capsule.
+    In the first iteration c is 1 / I or 1 / J; c_QKJVP begins with the second. Returns the (first) j and the group.
     """
     T, lower, cosine, sharpness, scale = options
-    u_SVNP, sums_SNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
+    u_SVNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
     S = len(u_SVNP)
     j, q = (task // len(x_QVMP), task % len(x_QVMP)) if lower else (0, task)
-    predict(x_QVMP, q, w_JVNML[j : j + S], u_SVNP, sums_SNP, inverse_SVP)
+    predict(x_QVMP, q, w_JVNML[j : j + S], u_SVNP, inverse_SVP)
     if cosine:
         invert_lengths(u_SVNP, I, inverse_SVP)
     else:
         inverse_SVP[:] = 1.0
-    collect(sums_SNP, scale / (I if lower else S), z_TSNG[0])
+    c_KJVP = c_QKJVP[q % len(c_QKJVP)]
+    c_KJVP[0, j : j + S] = 1.0
+    combine(u_SVNP, c_KJVP[0, j : j + S], scale / (I if lower else S), z_TSNG[0])
     for t in range(1, T):
-        c_SVP = c_QKJVP[q % len(c_QKJVP), t - 1, j : j + S]
+        c_SVP = c_KJVP[t - 1, j : j + S]
         directions(z_TSNG[t - 1], cosine, sharpness * LOG2_E * (1 if cosine else scale), direction_SNG)
         agree(u_SVNP, direction_SNG, inverse_SVP, logits_TSVP[t - 1], logits_TSVP[t])
-        softmax(logits_TSVP[t], lower, c_SVP)
+        softmax(logits_TSVP[t], lower, cosine and abs(sharpness) * (T - 1) < BOUNDED, c_SVP)
         combine(u_SVNP, c_SVP, scale, z_TSNG[t])
     return j, q
 
@@ -214,7 +196,7 @@ def route(lo, hi, x_QVMP, w_JVNML, options, c_BJI, z_BJN):
     (B, J, I), N, V = c_BJI.shape, z_BJN.shape[2], x_QVMP.shape[1]
     S = 1 if lower else J
     room, c_QKJVP = scratch(S, T, V, w_JVNML.shape[2], I), panels((1, T - 1, J, V))
-    z_SNG = room[4][T - 1]
+    z_SNG = room[3][T - 1]
     for task in range(lo, hi):
         j, q = route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP)
         for b in range(q * GROUP, min(B, (q + 1) * GROUP)):

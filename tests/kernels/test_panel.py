@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from capspoe.kernels.panel import GROUP, LANES, by_image, by_lane, exp2, load, store, sum_images, sum_lanes
+from capspoe.kernels.panel import GROUP, LANES, add_products, by_image, by_lane, exp2, load, store, sum_lanes
 from capspoe.kernels.threads import compiled
 
 
@@ -14,9 +14,9 @@ def powers(x_VP):
 
 @compiled
 def products(x_G, y_L, images_L, lanes_G):
-    panel = by_image(x_G, ()) * by_lane(y_L, ())
-    sum_images(images_L, (), panel)
-    sum_lanes(lanes_G, (), panel)
+    x, y = by_image(x_G, ()), by_lane(y_L, ())
+    add_products(images_L, (), x, y)
+    sum_lanes(lanes_G, (), x * y)
 
 
 def test_the_exponential_is_good_to_the_last_bits():

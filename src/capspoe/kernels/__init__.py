@@ -1,7 +1,4 @@
-"""The sums of routing and contrastive divergence, fused for the CPU: the same results as plain PyTorch, faster.
-
-`select` chooses the kernels or plain PyTorch for the tensors at hand. docs/performance.md explains them.
-"""
+"""Routing, fused for the CPU: the same results as plain PyTorch, faster. docs/performance.md explains how."""
 
 from capspoe.kernels.dispatch import Backend, compiled_on_gpu, is_tracing, select, use
 

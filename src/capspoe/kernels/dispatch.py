@@ -37,9 +37,8 @@ def use(backend: Backend) -> Iterator[None]:
 def select(*tensors: Tensor | None, differentiable: bool = False) -> ModuleType | None:
     """The kernels for these tensors (None entries are skipped), or None for plain PyTorch.
 
-    Where they are `differentiable` (capspoe::route is an operator with a gradient) they also serve autograd,
-    torch.compile and fake tensors. Otherwise they see values, not derivatives. Plain PyTorch remains for
-    torch.export, torch.func, forward-mode derivatives, float64 and other devices.
+    Where they are `differentiable` (capspoe::route has a gradient) they also serve autograd, torch.compile and fake
+    tensors. Plain PyTorch remains for torch.export, torch.func, forward mode, float64 and other devices.
     """
     if (backend := _current()) == "reference":
         return None
@@ -49,10 +48,10 @@ def select(*tensors: Tensor | None, differentiable: bool = False) -> ModuleType 
         supported = supported and not _transforms() and all(type(t) in (Tensor, Parameter, FakeTensor) for t in given)
     elif is_tracing():
         return None
-    elif torch.is_grad_enabled() and any(t.requires_grad for t in given):
-        supported = False
+    elif torch.is_grad_enabled():
+        supported = supported and not any(t.requires_grad for t in given)
     if supported:
-        return _cpu()
+        return cpu_kernels()
     if backend == "kernel" and not is_tracing():
         raise InputError("the kernels need float32 tensors on the CPU, and all but routing no gradient")
     return None
@@ -75,8 +74,7 @@ def _transforms() -> bool:
     """Whether the operations of plain PyTorch are wanted one by one."""
     if torch.compiler.is_compiling():  # the rest would break the graph
         return torch.compiler.is_exporting()
-    functions = torch._C._functorch.peek_interpreter_stack() is not None
-    return functions or torch.autograd.forward_ad._current_level >= 0
+    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
 
 
 def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +89,8 @@ def _current() -> str:
 
 
 @_constant
-def _cpu() -> ModuleType:
+def cpu_kernels() -> ModuleType:
+    """The module `cpu`, which imports numba."""
     from capspoe.kernels import cpu
 
     return cpu

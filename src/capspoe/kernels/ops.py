@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from capspoe.kernels.dispatch import cpu_kernels
+
 _OPTIONS = "int iterations, str normalize, str agreement, float sharpness"
 _ROUTE = f"(Tensor x, Tensor w_JNMI, {_OPTIONS}, bool detach_routing) -> (Tensor, Tensor)"
 _BACKWARD = f"(Tensor? gc, Tensor gz, Tensor x, Tensor w_JNMI, Tensor? c, {_OPTIONS}) -> (Tensor, Tensor)"
@@ -13,17 +15,13 @@ _BACKWARD = f"(Tensor? gc, Tensor gz, Tensor x, Tensor w_JNMI, Tensor? c, {_OPTI
 @torch.library.custom_op("capspoe::route", mutates_args=(), schema=_ROUTE)
 def route(x: Tensor, w_JNMI: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
     """c and z of `capspoe.route`; `core.routing` registers the gradient."""
-    from capspoe.kernels import cpu
-
-    return cpu.route_relative(x, w_JNMI, options[:4])
+    return cpu_kernels().route_relative(x, w_JNMI, options[:4])
 
 
 @torch.library.custom_op("capspoe::route_backward", mutates_args=(), schema=_BACKWARD)
 def route_backward(gc: Any, gz: Any, x: Any, w_JNMI: Any, c: Any, *how: Any) -> tuple[Tensor, Tensor]:
     """Gradients of x and w from those of c and z; where c is given it is a constant."""
-    from capspoe.kernels import cpu
-
-    return cpu.route_backward(gc, gz, x, w_JNMI, c, how)
+    return cpu_kernels().route_backward(gc, gz, x, w_JNMI, c, how)
 
 
 @route.register_fake

@@ -2,14 +2,12 @@
 """A panel of float32 as a numba type: GROUP images by LANES lower capsules, held in registers.
 
 An array of panels has an axis of GROUP * LANES at its end. `load(a, (v, n))` and `store(a, (v, n), panel)` read and
-write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they read; `sum_images` and `sum_lanes` add a
-panel up in that direction. Between panels there are + - * /, `maximum`, `rsqrt` and `exp2`.
+write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they read. `sum_lanes` writes the sum of each
+image, `add_products` adds a product, summed over the images. Between panels: + - * /, `maximum`, `rsqrt`, `exp2`.
 
-Numba leaves vectorising to LLVM, which gives up on loops with many arrays and keeps sums in memory where registers
-would do. LLVM by hand has to pay for itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in
-one run: 69 us an image with such a type, 141 or more with numba loops over slices, a factor of 2. Loops unrolled by
-hand with constant offsets and unsigned indices take 86 to 101, for some sizes only; they are harder to read, and LLVM
-silently stops vectorising them when one index is signed.
+LLVM by hand has to pay for itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in one run:
+69 us an image with such a type, 141 or more with numba loops, where LLVM keeps sums in memory instead of registers.
+Loops unrolled by hand take 86 to 101, for some sizes only, and are not vectorised at all where an index is signed.
 """
 
 import inspect
@@ -38,11 +36,8 @@ _ROUND = 1.5 * 2**23  # adding it leaves the whole part of a number in the low b
 class Panel(types.Type):
     """GROUP by LANES floats in registers."""
 
-    def __init__(self) -> None:
-        super().__init__(f"Panel{GROUP}x{LANES}")
 
-
-PANEL = Panel()
+PANEL = Panel(f"Panel{GROUP}x{LANES}")
 
 
 @register_model(Panel)
@@ -82,12 +77,6 @@ def _pick(b: Any, a: Any, lanes: list[int]) -> Any:
     return b.shuffle_vector(a, ir.Constant(a.type, ir.Undefined), ir.Constant(ir.VectorType(_INT, len(lanes)), lanes))
 
 
-def _call(b: Any, name: str, result: Any, *arguments: Any, flags: tuple[str, ...] = ()) -> Any:
-    function_type = ir.FunctionType(result, [argument.type for argument in arguments])
-    name = f"llvm.{name}.v{arguments[-1].type.count}f32"
-    return b.call(cgutils.get_or_insert_function(b.module, function_type, name), arguments, fastmath=flags)
-
-
 def _at(b: Any, pointer: Any, count: int) -> Any:
     return b.bitcast(pointer, ir.VectorType(_FLOAT, count).as_pointer())
 
@@ -96,29 +85,32 @@ def _load(b: Any, pointer: Any, count: int = _WIDTH) -> Any:
     return b.load(_at(b, pointer, count), align=4)
 
 
-def _sum_images(b: Any, pointer: Any, at: Any, a: Any) -> None:
-    """Add to LANES floats in memory."""
-    while a.type.count > LANES:
-        half = a.type.count // 2
-        a = b.fadd(_pick(b, a, list(range(half))), _pick(b, a, list(range(half, 2 * half))))
-    b.store(b.fadd(_load(b, pointer, LANES), a), _at(b, pointer, LANES), align=4)
-
-
-def _sum_lanes(b: Any, pointer: Any, at: Any, a: Any) -> None:
-    """Write GROUP floats to memory; the lanes are always added in the same order."""
-    for k in range(GROUP):
-        lanes = _pick(b, a, list(range(k * LANES, (k + 1) * LANES)))
-        total = _call(b, "vector.reduce.fadd", _FLOAT, ir.Constant(_FLOAT, 0.0), lanes, flags=("reassoc",))
-        b.store(total, b.gep(pointer, [ir.Constant(_INT, k)]))
+def _add_products(b: Any, pointer: Any, at: Any, a: Any, other: Any) -> None:
+    """Add the products, summed over the images, to LANES floats in memory."""
+    total = _load(b, pointer, LANES)
+    for g in range(GROUP):
+        lanes = list(range(g * LANES, (g + 1) * LANES))
+        product = b.fmul(_pick(b, a, lanes), _pick(b, other, lanes), flags=_CONTRACT)
+        total = b.fadd(total, product, flags=_CONTRACT)
+    b.store(total, _at(b, pointer, LANES), align=4)
 
 
 def _maximum(b: Any, a: Any, other: Any) -> Any:
     return b.select(b.fcmp_ordered(">", a, other), a, other)
 
 
+def _sum_lanes(b: Any, pointer: Any, at: Any, a: Any) -> None:
+    """Write GROUP floats to memory: each image's upper half is added to its lower half until one lane is left."""
+    for half in (LANES >> k for k in range(1, LANES.bit_length())):
+        lower = [2 * half * g + lane for g in range(GROUP) for lane in range(half)]
+        a = b.fadd(_pick(b, a, lower), _pick(b, a, [lane + half for lane in lower]))
+    b.store(a, _at(b, pointer, GROUP), align=4)
+
+
 def _rsqrt(b: Any, a: Any) -> Any:
     """1 / sqrt(a)."""
-    return b.fdiv(_constant(1.0), _call(b, "sqrt", _FLOATS, a, flags=_ESTIMATE), flags=_ESTIMATE)
+    sqrt = cgutils.get_or_insert_function(b.module, ir.FunctionType(_FLOATS, [_FLOATS]), f"llvm.sqrt.v{_WIDTH}f32")
+    return b.fdiv(_constant(1.0), b.call(sqrt, [a], fastmath=_ESTIMATE), flags=_ESTIMATE)
 
 
 def _exp2(b: Any, a: Any) -> Any:
@@ -137,7 +129,7 @@ load = _define(lambda b, p, at: _load(b, p))
 by_lane = _define(lambda b, p, at: _pick(b, _load(b, p, LANES), list(range(LANES)) * GROUP))
 by_image = _define(lambda b, p, at: _pick(b, _load(b, p, GROUP), [k for k in range(GROUP) for _ in range(LANES)]))
 store = _define(lambda b, p, at, a: b.store(a, _at(b, p, _WIDTH), align=4), types.void)
-sum_images, sum_lanes = _define(_sum_images, types.void), _define(_sum_lanes, types.void)
+add_products, sum_lanes = _define(_add_products, types.void), _define(_sum_lanes, types.void)
 splat = _define(lambda b, a: _pick(b, b.insert_element(_constant(0.0), a, ir.Constant(_INT, 0)), [0] * _WIDTH))
 rsqrt, exp2, maximum = map(_define, (_rsqrt, _exp2, _maximum))
 

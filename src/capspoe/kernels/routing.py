@@ -16,7 +16,7 @@ from capspoe.kernels.panel import GROUP, LANES, by_image, by_lane, exp2, load, m
 from capspoe.kernels.threads import compiled
 
 LOG2_E = math.log2(math.e)
-BOUNDED = 60.0  # logits below this need no maximum subtracted
+BOUNDED = 60.0  # a power of 2 and its sum stay in range
 SAFE, LARGEST = 1e15, 1e38  # lengths from 1 / SAFE to SAFE have squares that are exact enough; of float32
 ZERO, ONE = np.float32(0), np.float32(1)
 FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
@@ -34,39 +34,40 @@ def panels(shape):
 
 
 @compiled
+def pack(lo, hi, rows_BKI, out_QGVKL):
+    """Groups lo to hi of rows, cut into V vectors of LANES floats."""
+    (B, K, I), (G, V) = rows_BKI.shape, out_QGVKL.shape[1:3]
+    for b in range(lo * G, min(B, hi * G)):
+        for v in range(V):
+            for k in range(K):
+                for lane in range(min(LANES, I - v * LANES)):
+                    out_QGVKL[b // G, b % G, v, k, lane] = rows_BKI[b, k, v * LANES + lane]
+
+
+@compiled
 def scratch(S, T, V, N, I):
-    """Room for a task: u, its sums, inverse lengths; logits, c and z of each iteration, directions."""
+    """Room for a task: u, its inverse lengths, logits and z of each iteration, directions."""
     logits_TSVP = panels((T, S, V))
     logits_TSVP[0] = 0.0
     logits_TSVP[0].reshape(S, V, GROUP, LANES)[:, V - 1, :, I - (V - 1) * LANES :] = FAR_BELOW
     z_TSNG, direction_SNG = np.empty((T, S, N, GROUP), np.float32), np.empty((S, N, GROUP), np.float32)
-    return panels((S, V, N)), panels((S, N)), panels((S, V)), logits_TSVP, panels((T, S, V)), z_TSNG, direction_SNG
+    return panels((S, V, N)), panels((S, V)), logits_TSVP, z_TSNG, direction_SNG
 
 
 @compiled
-def times_w(w_SVNML, x_VMP, s, v, n):
-    """sum_m w x for the neurons n and n + 1: eight sums in registers, and a weight serves four images."""
-    a = b = splat(ZERO)
-    for m in range(x_VMP.shape[1]):
-        x = load(x_VMP, (v, m))
-        a, b = a + by_lane(w_SVNML, (s, v, n, m)) * x, b + by_lane(w_SVNML, (s, v, n + 1, m)) * x
-    return a, b
-
-
-@compiled
-def predict(x_VMP, w_SVNML, u_SVNP, sums_SNP, squares_SVP):
-    """u_ij = W_ij x_i; on the way sum_i u_ij and |u_ij|^2, which cost a pass otherwise."""
+def predict(x_QVMP, q, w_SVNML, u_SVNP, squares_SVP):
+    """u_ij = W_ij x_i and |u_ij|^2: two neurons are eight sums in registers, and a weight serves four images."""
     S, V, N = u_SVNP.shape[:3]
-    sums_SNP[:] = 0.0
     for s in range(S):
         for v in range(V):
             square = splat(ZERO)
             for n in range(0, N, 2):
-                a, b = times_w(w_SVNML, x_VMP, s, v, n)
+                a = b = splat(ZERO)
+                for m in range(x_QVMP.shape[2]):
+                    x = load(x_QVMP, (q, v, m))
+                    a, b = a + by_lane(w_SVNML, (s, v, n, m)) * x, b + by_lane(w_SVNML, (s, v, n + 1, m)) * x
                 store(u_SVNP, (s, v, n), a)
                 store(u_SVNP, (s, v, n + 1), b)
-                store(sums_SNP, (s, n), load(sums_SNP, (s, n)) + a)
-                store(sums_SNP, (s, n + 1), load(sums_SNP, (s, n + 1)) + b)
                 square = square + a * a + b * b
             store(squares_SVP, (s, v), square)
 
@@ -74,7 +75,7 @@ def predict(x_VMP, w_SVNML, u_SVNP, sums_SNP, squares_SVP):
 @compiled
 def invert_lengths(u_SVNP, I, squares_SVP):
     """1 / |u_ij| from |u_ij|^2, in place; 0 where u_ij is 0. Squares out of float32's range are found again."""
-    S, V, N, P = u_SVNP.shape
+    S, V, P = squares_SVP.shape
     squares_SVP.reshape(S, V, GROUP, LANES)[:, V - 1, :, I - (V - 1) * LANES :] = 1.0
     extreme_P, extreme = panels((1,)), splat(ONE)
     for s in range(S):
@@ -83,14 +84,11 @@ def invert_lengths(u_SVNP, I, squares_SVP):
             extreme = maximum(extreme, maximum(square, splat(ONE) / square))
             store(squares_SVP, (s, v), rsqrt(square))
     store(extreme_P, (0,), extreme)
-    for s in range(S if extreme_P.max() > SAFE**2 else 0):
-        for v in range(V):
-            for p in range(P):
-                if not 1 / SAFE < squares_SVP[s, v, p] < SAFE:
-                    square = 0.0
-                    for n in range(N):
-                        square += np.float64(u_SVNP[s, v, n, p]) ** 2
-                    squares_SVP[s, v, p] = min(1 / math.sqrt(square), LARGEST) if square > 0 else 0.0
+    if extreme_P.max() > SAFE**2:
+        for s, v, p in np.ndindex(S, V, P):
+            if not 1 / SAFE < squares_SVP[s, v, p] < SAFE:
+                length = math.sqrt((u_SVNP[s, v, :, p].astype(np.float64) ** 2).sum())
+                squares_SVP[s, v, p] = min(1 / length, LARGEST) if length > 0 else 0.0
 
 
 @compiled
@@ -99,16 +97,15 @@ def agree(u_SVNP, direction_SNG, inverse_SVP, old_SVP, new_SVP):
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
         for v in range(V):
-            a = b = splat(ZERO)
-            for n in range(0, N, 2):
+            a = splat(ZERO)
+            for n in range(N):
                 a = a + load(u_SVNP, (s, v, n)) * by_image(direction_SNG, (s, n))
-                b = b + load(u_SVNP, (s, v, n + 1)) * by_image(direction_SNG, (s, n + 1))
-            store(new_SVP, (s, v), load(old_SVP, (s, v)) + (a + b) * load(inverse_SVP, (s, v)))
+            store(new_SVP, (s, v), load(old_SVP, (s, v)) + a * load(inverse_SVP, (s, v)))
 
 
 @compiled
-def combine(u_SVNP, weight_SVP, sums_SNP):
-    """sums = sum over the vectors of weight u; the sums of two neurons stay in registers."""
+def combine(u_SVNP, weight_SVP, factor, z_SNG):
+    """z = factor times the sum over the lower capsules of weight u, of two neurons at a time in registers."""
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
         for n in range(0, N, 2):
@@ -116,16 +113,8 @@ def combine(u_SVNP, weight_SVP, sums_SNP):
             for v in range(V):
                 weight = load(weight_SVP, (s, v))
                 a, b = a + weight * load(u_SVNP, (s, v, n)), b + weight * load(u_SVNP, (s, v, n + 1))
-            store(sums_SNP, (s, n), a)
-            store(sums_SNP, (s, n + 1), b)
-
-
-@compiled
-def collect(sums_SNP, factor, z_SNG):
-    """z = factor times the sums, each over its lanes."""
-    for s in range(z_SNG.shape[0]):
-        for n in range(z_SNG.shape[1]):
-            sum_lanes(z_SNG, (s, n), load(sums_SNP, (s, n)) * splat(np.float32(factor)))
+            sum_lanes(z_SNG, (s, n), a * splat(np.float32(factor)))
+            sum_lanes(z_SNG, (s, n + 1), b * splat(np.float32(factor)))
 
 
 @compiled
@@ -145,69 +134,58 @@ def directions(z_SNG, cosine, factor, out_SNG):
 
 
 @compiled
-def softmax_lower(logits_SVP, bounded, c_SVP):
-    """c = softmax over the lower capsules of each image; `bounded` logits need no maximum subtracted."""
-    V, one_P, one_G = logits_SVP.shape[1], panels((1,)), np.zeros(GROUP, np.float32)
-    if not bounded:
-        most = load(logits_SVP, (0, 0))
-        for v in range(1, V):
-            most = maximum(most, load(logits_SVP, (0, v)))
-        store(one_P, (0,), most)
-        for g in range(GROUP):
-            one_G[g] = one_P[0, g * LANES : (g + 1) * LANES].max()
-    shift, amount = by_image(one_G, ()), splat(ZERO)
+def softmax(logits_SVP, lower, bounded, c_SVP):
+    """c = softmax over S, or over the vectors and lanes of lower capsules; `bounded` logits need no maximum."""
+    S, V, P = logits_SVP.shape
+    if lower:
+        S, V = V, 1
+        logits_SVP, c_SVP = logits_SVP.reshape(S, V, P), c_SVP.reshape(S, V, P)
+    one_P, one_G = panels((1,)), np.empty(GROUP, np.float32)
     for v in range(V):
-        e = exp2(load(logits_SVP, (0, v)) - shift)
-        store(c_SVP, (0, v), e)
-        amount = amount + e
-    sum_lanes(one_G, (), amount)
-    share = splat(ONE) / by_image(one_G, ())
-    for v in range(V):
-        store(c_SVP, (0, v), load(c_SVP, (0, v)) * share)
-
-
-@compiled
-def softmax_upper(logits_SVP, c_SVP):
-    """c = softmax over the upper capsules."""
-    S, V, _ = logits_SVP.shape
-    for v in range(V):
-        shift, amount = splat(FAR_BELOW), splat(ZERO)
-        for s in range(S):
+        shift, amount = splat(ZERO if bounded else FAR_BELOW), splat(ZERO)
+        for s in range(0 if bounded else S):
             shift = maximum(shift, load(logits_SVP, (s, v)))
+        if lower and not bounded:
+            store(one_P, (0,), shift)
+            for g in range(GROUP):
+                one_G[g] = one_P[0, g * LANES : (g + 1) * LANES].max()
+            shift = by_image(one_G, ())
         for s in range(S):
             e = exp2(load(logits_SVP, (s, v)) - shift)
             store(c_SVP, (s, v), e)
             amount = amount + e
+        if lower:
+            sum_lanes(one_G, (), amount)
+            amount = by_image(one_G, ())
         share = splat(ONE) / amount
         for s in range(S):
             store(c_SVP, (s, v), load(c_SVP, (s, v)) * share)
 
 
 @compiled
-def route_task(task, x_QVMP, w_JVNML, I, options, room):
+def route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP):
     """Logits (for powers of 2), c and z of each iteration, of a group of images and S upper capsules.
 
-    In the first iteration c is the same everywhere, and not written. Returns the (first) upper capsule and the group.
+    In the first iteration c is 1 / I or 1 / J; c_QKJVP begins with the second. Returns the (first) j and the group.
     """
     T, lower, cosine, sharpness, scale = options
-    u_SVNP, sums_SNP, inverse_SVP, logits_TSVP, c_TSVP, z_TSNG, direction_SNG = room
+    u_SVNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
     S = len(u_SVNP)
     j, q = (task // len(x_QVMP), task % len(x_QVMP)) if lower else (0, task)
-    predict(x_QVMP[q], w_JVNML[j : j + S], u_SVNP, sums_SNP, inverse_SVP)
+    predict(x_QVMP, q, w_JVNML[j : j + S], u_SVNP, inverse_SVP)
     if cosine:
         invert_lengths(u_SVNP, I, inverse_SVP)
     else:
         inverse_SVP[:] = 1.0
-    collect(sums_SNP, scale / (I if lower else S), z_TSNG[0])
+    c_KJVP = c_QKJVP[q % len(c_QKJVP)]
+    c_KJVP[0, j : j + S] = 1.0
+    combine(u_SVNP, c_KJVP[0, j : j + S], scale / (I if lower else S), z_TSNG[0])
     for t in range(1, T):
+        c_SVP = c_KJVP[t - 1, j : j + S]
         directions(z_TSNG[t - 1], cosine, sharpness * LOG2_E * (1 if cosine else scale), direction_SNG)
         agree(u_SVNP, direction_SNG, inverse_SVP, logits_TSVP[t - 1], logits_TSVP[t])
-        if lower:
-            softmax_lower(logits_TSVP[t], cosine and abs(sharpness) * (T - 1) < BOUNDED, c_TSVP[t])
-        else:
-            softmax_upper(logits_TSVP[t], c_TSVP[t])
-        combine(u_SVNP, c_TSVP[t], sums_SNP)
-        collect(sums_SNP, scale, z_TSNG[t])
+        softmax(logits_TSVP[t], lower, cosine and abs(sharpness) * (T - 1) < BOUNDED, c_SVP)
+        combine(u_SVNP, c_SVP, scale, z_TSNG[t])
     return j, q
 
 
@@ -217,15 +195,14 @@ def route(lo, hi, x_QVMP, w_JVNML, options, c_BJI, z_BJN):
     T, lower = options[:2]
     (B, J, I), N, V = c_BJI.shape, z_BJN.shape[2], x_QVMP.shape[1]
     S = 1 if lower else J
-    room = scratch(S, T, V, w_JVNML.shape[2], I)
-    c_TSVP, z_TSNG = room[4:6]
+    room, c_QKJVP = scratch(S, T, V, w_JVNML.shape[2], I), panels((1, T - 1, J, V))
+    z_SNG = room[3][T - 1]
     for task in range(lo, hi):
-        j, q = route_task(task, x_QVMP, w_JVNML, I, options, room)
+        j, q = route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP)
         for b in range(q * GROUP, min(B, (q + 1) * GROUP)):
             g = b - q * GROUP
             for s in range(S):
-                z_BJN[b, j + s] = z_TSNG[T - 1, s, :N, g]
+                z_BJN[b, j + s] = z_SNG[s, :N, g]
                 for v in range(V):
-                    c_L = c_TSVP[T - 1, s, v, g * LANES : (g + 1) * LANES]
-                    for i in range(v * LANES, min(I, (v + 1) * LANES)):
-                        c_BJI[b, j + s, i] = c_L[i - v * LANES]
+                    for lane in range(min(LANES, I - v * LANES)):
+                        c_BJI[b, j + s, v * LANES + lane] = c_QKJVP[0, T - 2, j + s, v, g * LANES + lane]

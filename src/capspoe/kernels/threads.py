@@ -21,11 +21,7 @@ _VERSION = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.gl
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """A numba function that releases the GIL, kept on disk where some folder can be written.
-
-    LLVM may fuse a product and a sum, and nothing else: NaN and infinity keep their meaning, so that a product out of
-    range is still noticed.
-    """
+    """A numba function that releases the GIL, kept on disk. LLVM may fuse a product and a sum; NaN stays NaN."""
     function.__qualname__ += f"_{_VERSION}"  # part of the name of the file in which it is kept
     make = functools.partial(numba.njit, nogil=True, fastmath={"contract"}, error_model="numpy")
     try:
@@ -50,7 +46,7 @@ def in_parallel(function: Any, count: int, *arguments: Any) -> None:
         while (piece := next(turn)) < pieces:
             function(count * piece // pieces, count * (piece + 1) // pieces, *arguments)
 
-    if threads > 1 and (library := _openmp()):
+    if threads > 1 and hasattr(library := _openmp(), "omp_pause_resource_all"):
         # PyTorch's last operation left threads spinning, 8 ms long, on the cores we want; its next one wakes them in
         # 0.1 ms. Without this a training step takes half as long again.
         library.omp_pause_resource_all(1)
@@ -62,12 +58,10 @@ def in_parallel(function: Any, count: int, *arguments: Any) -> None:
 
 
 @functools.cache
-def _openmp() -> ctypes.CDLL | None:
+def _openmp() -> Any:
     """The GNU OpenMP library that comes with PyTorch on Linux."""
-    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
-        library = ctypes.CDLL(str(path))
-        return library if hasattr(library, "omp_pause_resource_all") else None
-    return None
+    library = next((Path(torch.__file__).parent / "lib").glob("libgomp*"), None)
+    return ctypes.CDLL(str(library)) if library else None
 
 
 @functools.cache
@@ -80,7 +74,7 @@ def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
     """Compile before the threads start, and say so, once, when it takes a while."""
     signature = (numba.int64, numba.int64, *map(numba.typeof, arguments))
     if signature not in function.signatures:
-        timer = threading.Timer(1.0, _say_it_takes_a_while)
+        timer = threading.Timer(1.0, _warn)
         timer.daemon = True
         timer.start()
         function.compile(signature)
@@ -88,5 +82,5 @@ def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
 
 
 @functools.cache
-def _say_it_takes_a_while() -> None:
+def _warn() -> None:
     logging.getLogger("capspoe").warning("Compiling the kernels, once for this machine: about half a minute ...")

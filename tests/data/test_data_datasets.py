@@ -97,7 +97,7 @@ def test_subsets(folder, dataset):
     with pytest.raises(DataError, match=r"04\.png"):
         spread.images()
     readable = spread.first(4).without_failures()
-    assert [(failure.position, failure.name) for failure in readable.skipped] == [(2, "04.png")]
+    assert [failure.name for failure in readable.skipped] == ["04.png"]
     assert values(readable.images().pixels) == [0, 2, 6]
     labelled = ArrayDataset(np.zeros((5, 2, 2, 1), np.uint8), np.arange(5))
     assert labelled.spread(3).labels.tolist() == [0, 2, 4]

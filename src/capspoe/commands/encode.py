@@ -1,13 +1,10 @@
 """`capspoe encode`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tyro
-
-from capspoe.commands.arguments import AnyDevice, RunFolder, check_suffix, parse
+from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,56 +16,46 @@ if TYPE_CHECKING:
 BLOCK = 1024  # images encoded at once
 
 
-@dataclass(frozen=True)
-class Encode:
-    """Which capsule is on for each image, and its pose, with file names and labels where they are known.
-
-    x.npz has on (n, J), hidden (n, J, N), labels (n,) and file (n,). x.csv and x.parquet have a row for each image:
-    file, label, capsule, probability, typicality (the share of these images that come back worse), pose.
-    """
-
-    run: RunFolder
-    out: Path
-    """x.npz, x.csv or x.parquet"""
-    images: tyro.conf.Positional[str | None] = None
-    """A data set, folder, .npy or .npz (default: the run's own data)."""
-    split: Literal["train", "test", "all"] | None = None
-    """Which part of it (default: all of a path that you name, otherwise test)."""
-    device: AnyDevice = "auto"
-
-
 class Block(NamedTuple):
     on: "np.ndarray"  # (b, J)
     hidden: "np.ndarray"  # (b, J, N)
     error: "np.ndarray | None"  # (b,): mean squared error of the reconstructions, for tables
 
 
-def encode(argv: list[str]) -> None:
-    a = parse(Encode, "encode", argv)
-    check_suffix(a.out, ".npz", ".csv", ".parquet")
+@command
+def encode(
+    run: RunFolder, out: Path, images: Images = None, split: SplitOf = None, device: AnyDevice = "auto"
+) -> None:
+    """Which capsule is on for each image, and its pose, with file names and labels where they are known.
+
+    x.npz has on (n, J), hidden (n, J, N), labels (n,) and file (n,). x.csv and x.parquet have a row for each image:
+    file, label, capsule, probability, typicality (the share of these images that come back worse), pose.
+
+    Args:
+        out: x.npz, x.csv or x.parquet
+    """
+    check_suffix(out, ".npz", ".csv", ".parquet")
     import numpy as np
 
-    from capspoe import data
     from capspoe.run import distributed
     from capspoe.run.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
-    as_table = a.out.suffix.lower() != ".npz"
-    split = a.split or ("test" if a.images is None or a.images in data.CATALOGUE else "all")
+    as_table = out.suffix.lower() != ".npz"
     with distributed.process_group():
         with distributed.fail_together():
-            if a.out.suffix.lower() == ".parquet":
+            if out.suffix.lower() == ".parquet":
                 require_pyarrow()
-            model = CapsulePoE.load(a.run, a.device)
-            dataset = data.open_for(model.config, model.image, a.images, split, run=a.run)
+            model = CapsulePoE.load(run, device)
+            dataset = open_for_run(model, run, images, split)
         blocks = encoded_blocks(model, dataset, as_table)
         if not distributed.is_main():
             for _ in blocks:
                 pass
             return
         if as_table:
-            write_table(columns(dataset, blocks), a.out)
-            print(a.out)
+            write_table(columns(dataset, blocks), out)
+            print(out)
             return
         on = []
 
@@ -77,14 +64,14 @@ def encode(argv: list[str]) -> None:
                 on.append(block.on)
                 yield block.hidden
 
-        with npz_writer(a.out) as file:  # `hidden` is written block by block, in constant memory
+        with npz_writer(out) as file:  # `hidden` is written block by block, in constant memory
             file.add_pieces("hidden", (len(dataset), *model.top.upper), np.float32, hidden())
             file.add("on", np.concatenate(on))
             if dataset.labels is not None:
                 file.add("labels", dataset.labels)
             if dataset.file_names is not None:
                 file.add("file", np.array(dataset.file_names))
-    print(a.out)
+    print(out)
 
 
 def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Block]:

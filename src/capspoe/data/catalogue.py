@@ -71,11 +71,6 @@ class Entry:
         return self.train + self.test
 
     @property
-    def size_mb(self) -> float:
-        """Disk space of the files in the cache."""
-        return sum(file.bytes for file in self.files) / 1e6
-
-    @property
     def folder(self) -> Path:
         """The folder of the files in the cache."""
         return cache_dir() / self.name

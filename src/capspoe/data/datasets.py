@@ -37,7 +37,6 @@ class Images(NamedTuple):
 class Failure(NamedTuple):
     """An image that cannot be read."""
 
-    position: int
     name: str
     reason: str
 
@@ -118,9 +117,10 @@ class Dataset(ABC):
 
     def without_failures(self, workers: int = 0) -> "Dataset":
         """Decode everything once, and leave out the images that cannot be read."""
-        chunks = self._read_in_chunks(CHUNK, np.arange(len(self)), workers)
-        failures = [failure for _, bad in chunks for failure in bad]
-        keep = np.delete(np.arange(len(self)), [failure.position for failure in failures])
+        everything = np.arange(len(self))
+        failures = [failure for _, bad in self._read_in_chunks(CHUNK, everything, workers) for failure in bad]
+        names = {failure.name for failure in failures}
+        keep = np.flatnonzero([name not in names for name in self.names(everything)])
         if len(keep) == 0:
             raise DataError(describe(failures, len(self)))
         readable = Subset(self, keep) if failures else self
@@ -180,7 +180,6 @@ class ArrayDataset(Dataset):
 
     Parameters
     ----------
-    rows : the rows of the array to use (default: all)
     scale : see `preprocess.pixel_scale`
     prepare : how to preprocess batches (default: not at all)
     """
@@ -191,22 +190,21 @@ class ArrayDataset(Dataset):
         labels: Labels = None,
         classes: Classes = None,
         *,
-        rows: NDArray[np.int64] | None = None,
         scale: int = 1,
         prepare: Prepare | None = None,
     ) -> None:
-        self._array, self._rows, self._scale, self._prepare = array, rows, scale, prepare
+        self._array, self._scale, self._prepare = array, scale, prepare
         height, width, channels = array.shape[1:]
         self.shape = prepare.shape(height, width, channels) if prepare else (height, width, channels)
         self.labels, self.classes = labels, classes
 
     def __len__(self) -> int:
-        return len(self._array) if self._rows is None else len(self._rows)
+        return len(self._array)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
         if len(indices) == 0:
             return np.empty((0, *self.shape), np.uint8), []
-        pixels = as_uint8(self._array[indices if self._rows is None else self._rows[indices]], self._scale)
+        pixels = as_uint8(self._array[indices], self._scale)
         return self._prepare.batch(pixels) if self._prepare else pixels, []
 
 
@@ -223,10 +221,7 @@ class Subset(Dataset):
         return len(self._rows)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
-        rows = self._rows[indices]
-        pixels, failures = self._dataset.read(rows)
-        position = dict(zip(rows.tolist(), indices.tolist(), strict=True))
-        return pixels, [failure._replace(position=position[failure.position]) for failure in failures]
+        return self._dataset.read(self._rows[indices])
 
 
 class MapStyle(Protocol):

@@ -37,7 +37,7 @@ class FolderDataset(Dataset):
             try:
                 pixels[k] = decode(self._root / self._names[index], self._prepare)
             except BadImage as error:
-                failures.append(Failure(index, self._names[index], str(error)))
+                failures.append(Failure(self._names[index], str(error)))
         return pixels, failures
 
 

@@ -12,11 +12,7 @@ COMPARED = 2000  # test images of the run that typicality refers to
 
 @command
 def score(
-    run: RunFolder,
-    images: Images = None,
-    split: SplitOf = None,
-    out: Path | None = None,
-    device: AnyDevice = "auto",
+    run: RunFolder, images: Images = None, split: SplitOf = None, out: Path | None = None, device: AnyDevice = "auto"
 ) -> None:
     """How likely each image is under the model, to find odd ones: the oddest come first.
 

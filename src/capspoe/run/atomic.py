@@ -41,7 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool) -> Iterator[None]:
-    """Hold an exclusive lock on a folder. A second process waits, or gets a BlockingIOError."""
+    """Hold an exclusive lock on a folder. A second process waits, or gets a RunError."""
     try:
         import fcntl
     except ImportError:  # Windows has no advisory lock on a folder
@@ -51,6 +51,8 @@ def locked(folder: Path, wait: bool) -> Iterator[None]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
+    except BlockingIOError:
+        raise RunError(f"another training is writing to {folder}; wait, or choose another --out") from None
     finally:
         os.close(handle)
 

@@ -1,6 +1,5 @@
 """The scikit-learn estimator: capsules as a transformer that also clusters, generates and scores."""
 
-import contextlib
 import dataclasses
 import math
 import sys
@@ -105,8 +104,9 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         flat, self.image_shape_ = self._flat(X, reset=True)
         self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
         self.model_ = new_network(config, self.image_shape_, flat.shape[1])
-        with self._threads():
-            in_memory.fit(self.model_, self._training_rows(flat), self._print if self.verbose else None)
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        in_memory.fit(self.model_, self._training_rows(flat), self._print if self.verbose else None)
         self.model_.eval()
         self.labels_ = self.predict(X)
         return self
@@ -134,16 +134,6 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         check(config)
         return config
 
-    @contextlib.contextmanager
-    def _threads(self) -> Iterator[None]:
-        before, wanted = torch.get_num_threads(), self.model_.config.threads
-        if wanted:
-            torch.set_num_threads(wanted)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
     def _print(self, stage: str, step: Step, steps: int) -> None:
         if step.number % max(1, steps // 10) == 0:
             name = "loss" if "loss" in step.metrics else "reconstruction"
@@ -167,9 +157,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
             return flat, None
         shape = with_channels(shape)
         if math.prod(shape) != flat.shape[1]:
-            raise InputError(
-                f"image_shape {tuple(shape)} has {math.prod(shape)} pixels, but X has {flat.shape[1]} features"
-            )
+            raise InputError(f"image_shape {shape} has {math.prod(shape)} pixels, but X has {flat.shape[1]} features")
         return flat, shape
 
     def _blocks(self, X: ArrayLike) -> Iterator[NDArray[np.float32]]:

@@ -22,7 +22,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
         raise FULL
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RunError, match="No space"):
         write_atomic(path, b"new, and longer")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["x.json"]

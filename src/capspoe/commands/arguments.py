@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import tyro
+from tyro.conf import Positional, arg
 
 from capspoe.config import Device
 from capspoe.errors import InputError
@@ -17,20 +18,19 @@ if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
 RUN_HELP = "The run folder, or mnist-small, which ships with the package."
-RunFolder = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help=RUN_HELP)]]
+RunFolder = Positional[Annotated[Path, arg(metavar="RUN", help=RUN_HELP)]]
 DEFAULT_RUN = Path(BUNDLED)
 Split = Literal["train", "test", "all"]
-RunSplit = Annotated[Split, tyro.conf.arg(help="Which part of the run's data.")]
-MovedData = Annotated[str | None, tyro.conf.arg(help="Where the run's images are now, if they have moved.")]
-ImagePath = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
+RunSplit = Annotated[Split, arg(help="Which part of the run's data.")]
+MovedData = Annotated[str | None, arg(help="Where the run's images are now, if they have moved.")]
 Images = Annotated[
-    tyro.conf.Positional[str | None],
-    tyro.conf.arg(help="A data set, folder, .npy or .npz (default: the run's own data)."),
+    Positional[str | None], arg(help="A data set, folder, .npy or .npz (default: the run's own data).")
 ]
 SplitOf = Annotated[
-    Split | None, tyro.conf.arg(help="Which part of it (default: all of a path that you name, otherwise test).")
+    Split | None, arg(help="Which part of it (default: all of a path that you name, otherwise test).")
 ]
-AnyDevice = Annotated[Device, tyro.conf.arg(help="Where to compute: auto takes a GPU if there is one.")]
+ImagePath = Annotated[Positional[str], arg(metavar="IMAGE", help="An image file, a folder, an .npy or .npz.")]
+AnyDevice = Annotated[Device, arg(help="Where to compute: auto takes a GPU if there is one.")]
 
 
 def show_default(value: str) -> str:
@@ -38,7 +38,7 @@ def show_default(value: str) -> str:
     return "" if value in ("None", "True", "False") else f"(default: {value})"
 
 
-HINT = tyro.conf.arg(help_behavior_hint=show_default)
+HINT = arg(help_behavior_hint=show_default)
 
 
 def command(function: Callable[..., None]) -> Callable[[list[str]], None]:

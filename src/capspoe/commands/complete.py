@@ -19,7 +19,6 @@ def complete(
     """Fill in what is hidden of an image, in several ways; what is seen stays.
 
     Args:
-        image: An image file, a folder, an .npy or .npz.
         mask: What is hidden: left, right, top, bottom, centre, a box LEFT,TOP,WIDTH,HEIGHT in the network's pixels,
             or an image file, white where it is hidden.
         count: Completions of each image.

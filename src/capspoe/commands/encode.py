@@ -127,19 +127,17 @@ def write_table(table: dict[str, Any], path: Path) -> None:
     """Write columns as .csv or .parquet."""
     import csv
 
-    from capspoe.run.atomic import disk_errors, replacing
+    from capspoe.run.atomic import replacing
 
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            if path.suffix.lower() == ".parquet":
-                arrow, parquet = require_pyarrow()
-                parquet.write_table(arrow.table(table), temporary)
-                return
-            with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-                writer = csv.writer(file)
-                writer.writerow(table)
-                writer.writerows(zip(*table.values(), strict=True))
+    with replacing(path) as temporary:
+        if path.suffix.lower() == ".parquet":
+            arrow, parquet = require_pyarrow()
+            parquet.write_table(arrow.table(table), temporary)
+            return
+        with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))
 
 
 def require_pyarrow() -> Any:
@@ -147,7 +145,6 @@ def require_pyarrow() -> Any:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise InputError(
-            "--out x.parquet needs the package pyarrow: pip install 'capspoe[parquet]', or write x.csv"
-        ) from None
+        advice = "pip install 'capspoe[parquet]', or write x.csv"
+        raise InputError(f"--out x.parquet needs the package pyarrow: {advice}") from None
     return pyarrow, parquet

@@ -24,7 +24,6 @@ def explain(
     """Pull apart objects that overlap in an image: which capsules, each object alone, and whose each pixel is.
 
     Args:
-        image: An image file, a folder, an .npy or .npz.
         objects: Number of objects in an image (default: found for each image, up to 3).
         compose: How objects overlap: strokes, light, or opaque with the first in front.
         shift: Pixels by which objects may lie away from their usual place, such as 2 for digits that are not centred.

@@ -86,9 +86,7 @@ def sort(
     for row in np.argsort(-np.array(table["typicality"]), kind="stable").tolist():
         files[names[row]].append(table["file"][row])
     if there := [name for name in files if (link or copy) and (out / name).exists()]:
-        raise InputError(
-            f"{out / there[0]} exists already; remove the groups of the last time, or choose another --out"
-        )
+        raise InputError(f"{out / there[0]} exists already; remove the old groups, or choose another --out")
     write_table(table, out / "groups.csv")
     with disk_errors(out):
         write_page(files, folder.resolve(), out)

@@ -119,12 +119,10 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
     found = torch.arange(J * MODES, device=layer.d.device)
     q = around_modes(p, prior, Noise(seed, 0, found, layer.d.dtype))
     index = torch.arange(J * CHAINS, device=layer.d.device)
-    step = 0
+    steps = itertools.count(1)
 
     def noise() -> Noise:
-        nonlocal step
-        step += 1
-        return Noise(seed, step, index, layer.d.dtype)
+        return Noise(seed, next(steps), index, layer.d.dtype)
 
     def anneal(h: Tensor, times: list[float]) -> tuple[Tensor, Tensor]:
         """Log weights of chains from the first time to the last, and their ends."""

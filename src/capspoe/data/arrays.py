@@ -32,7 +32,9 @@ def open_npy(path: Path, split: str, prepare: Prepare) -> Dataset:
 
 def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
     """Read an .npz of images, with labels and a train and test part if it has them."""
-    with _npz(path) as file:
+    with path.open("rb") as stream, _errors(path), NpzFile(stream, allow_pickle=False) as file:
+        if len(file.files) > MAX_ARRAYS:
+            raise DataError(f"{path}: has more than {MAX_ARRAYS} arrays")
         parts = _find_parts(file, path)
         pixels, lengths = _pixels(file, path, [name for name, _ in parts])
         labels, classes = _labels(file, path, [name for _, name in parts], lengths)
@@ -56,14 +58,6 @@ def _errors(path: Path) -> Iterator[None]:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: NumPy cannot read it without pickles ({reason})") from error
-
-
-@contextmanager
-def _npz(path: Path) -> Iterator[NpzFile]:
-    with path.open("rb") as stream, _errors(path), NpzFile(stream, allow_pickle=False) as file:
-        if len(file.files) > MAX_ARRAYS:
-            raise DataError(f"{path}: has more than {MAX_ARRAYS} arrays")
-        yield file
 
 
 def _array(file: NpzFile, name: str) -> NDArray[Any]:

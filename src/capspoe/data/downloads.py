@@ -53,10 +53,8 @@ def fetch(name: str, offline: bool = False, report: Report | None = None) -> Pat
     bad = _bad_files(entry)
     if bad and offline:
         status = ", ".join(f"{file.name}: {_status(file, entry.folder)}" for file in bad)
-        raise DataError(
-            f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline; "
-            f"run `capspoe data fetch {name}` with a network, or copy the files there"
-        )
+        advice = f"run `capspoe data fetch {name}` with a network, or copy the files there"
+        raise DataError(f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline; {advice}")
     if bad:
         try:
             entry.folder.mkdir(parents=True, exist_ok=True)
@@ -87,10 +85,8 @@ def _fetch(entry: Entry, report: Report) -> None:
             report(f"{entry.name}: {download.label} failed: {problem}")
             problems.append(f"{download.label}: {problem}")
     if missing := _bad_files(entry):
-        raise DataError(
-            f"{entry.name} could not be downloaded ({'; '.join(problems)}); "
-            f"connect to a network, or put {', '.join(file.name for file in missing)} into {entry.folder}"
-        )
+        advice = f"connect to a network, or put {', '.join(file.name for file in missing)} into {entry.folder}"
+        raise DataError(f"{entry.name} could not be downloaded ({'; '.join(problems)}); {advice}")
     report(f"{entry.name}: complete and verified in {entry.folder}")
 
 

@@ -74,7 +74,6 @@ def open_for(
     image: tuple[int, int, int],
     images: str | None = None,
     split: str = "test",
-    offline: bool = True,
     run: Path | None = None,
 ) -> Dataset:
     """Open images as a trained network expects them. Warns of images of another kind, which are converted.
@@ -84,7 +83,7 @@ def open_for(
     config : the `Config` of the run
     image : (height, width, channels) that the network takes
     images : other images than those of the run, by name or path
-    split, offline : see `open_dataset`; opening somebody's run must not download by itself
+    split : see `open_dataset`
     run : the run's folder; warns if it was trained on other images than its data set holds now
     """
     height, width, channels = image
@@ -101,9 +100,9 @@ def open_for(
         crop=config.crop and (height, width),
         colour={1: "grey", 3: "rgb"}.get(channels),
         skip_bad=config.skip_bad,
-        offline=offline,
+        offline=True,  # opening somebody's run must not download
     )
-    if images is not None and (found := open_dataset(images, split, offline=offline).shape) != image:
+    if images is not None and (found := open_dataset(images, split, offline=True).shape) != image:
         kinds = [f"{h}x{w} {'grey' if c == 1 else 'colour'}" for h, w, c in (found, image)]
         warnings.warn(f"{images}: images of {kinds[0]} are converted to {kinds[1]}", CapspoeWarning, stacklevel=2)
     return dataset

@@ -25,7 +25,7 @@ from capspoe.evaluate.groups import Models, linear_models
 from capspoe.evaluate.likelihood import likelihood
 from capspoe.evaluate.measures import DARK, instantiation
 from capspoe.evaluate.probe import other_probes, probe
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
@@ -73,8 +73,7 @@ def evaluate(
         check_count("samples", samples, minimum=20)
         settings = replace(settings, samples=samples)
     result = Evaluation(folder, settings, device).result(ablate, quiet)
-    with disk_errors(folder):
-        write_atomic(folder / "evaluation.json", json_bytes(result))
+    write_atomic(folder / "evaluation.json", json_bytes(result))
     return result
 
 
@@ -91,9 +90,7 @@ def cached(path: Path, make: Callable[[], Any]) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         value = make()
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json_bytes(value))
+    write_atomic(path, json_bytes(value))
     return value
 
 

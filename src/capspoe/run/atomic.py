@@ -28,15 +28,17 @@ def disk_errors(folder: Path) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name that becomes `path` at the end of the block, or is removed if the block fails."""
     temporary = path.with_name(f".{path.name}.writing")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            temporary.replace(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -91,10 +93,8 @@ def sync_folder(path: Path) -> None:
 @contextlib.contextmanager
 def npz_writer(path: Path) -> Iterator["NpzWriter"]:
     """Write arrays to an .npz piece by piece, in constant memory; the file appears when all are complete."""
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-            yield NpzWriter(archive)
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        yield NpzWriter(archive)
 
 
 class NpzWriter:

@@ -116,9 +116,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
     """Start a run folder."""
-    with disk_errors(folder):
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / "config.json", json_bytes(settings(config, image)))
+    write_atomic(folder / "config.json", json_bytes(settings(config, image)))
 
 
 def settings(config: Config, image: tuple[int, int, int], **more: str) -> dict[str, Any]:
@@ -184,7 +182,7 @@ def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict
     number = max((int(path.name) for path in numbered(folder)), default=0) + 1
     final = folder / "checkpoints" / f"{number:08d}"
     content = {**dataclasses.asdict(state), "settings": _stored_settings(folder)[0]}
-    with disk_errors(folder), replacing(final) as temporary:
+    with replacing(final) as temporary:
         shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
         temporary.mkdir(parents=True)
         for name, tensors in (("model", weights), ("optimizer", optimizer)):
@@ -213,9 +211,8 @@ def newest(folder: Path) -> Saved:
     if exported(folder):
         expected = _stored_settings(folder)[0].get("weights_sha256")
         weights = _read_tensors(folder / EXPORTED, expected)
-        return Saved(
-            folder, State(DONE), {k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()}, {}
-        )
+        weights = {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
+        return Saved(folder, State(DONE), weights, {})
     problems: list[str] = []
     for path in reversed(numbered(folder)):
         try:
@@ -223,9 +220,8 @@ def newest(folder: Path) -> Saved:
         except RunError as error:
             problems.append(str(error))
     if problems:
-        raise damaged(
-            f"no checkpoint is intact ({'; '.join(problems)}); the weights are lost: remove {folder} and train again"
-        )
+        lost = f"the weights are lost: remove {folder} and train again"
+        raise damaged(f"no checkpoint is intact ({'; '.join(problems)}); {lost}")
     raise RunError(f"{folder} has no checkpoint yet; train it, or wait for the first one")
 
 

@@ -206,7 +206,5 @@ def _peers() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise PeerError(
-            f"process {rank()} stopped because another process of this run has ended; "
-            "run the same command again to resume"
-        ) from error
+        cause = "another process of this run has ended; run the same command again to resume"
+        raise PeerError(f"process {rank()} stopped because {cause}") from error

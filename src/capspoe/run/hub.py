@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from capspoe import __version__
 from capspoe.config import data_name, train_command
 from capspoe.errors import InputError, RunError
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
 from capspoe.run.pictures import write_sample_grid
 
@@ -44,12 +44,11 @@ def write(
     weights = tensor_bytes(tensors, {"format": "pt"})
     named = model.config.replace(data=data_name(model.config))  # a path means nothing on another machine
     config = settings(named, model.image, weights_sha256=hashlib.sha256(weights).hexdigest())
-    with disk_errors(folder):
-        write_sample_grid(model, folder / "samples.png")
-        write_atomic(folder / EXPORTED, weights)
-        write_atomic(folder / "config.json", json_bytes(config))
-        write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
-        write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
+    write_sample_grid(model, folder / "samples.png")
+    write_atomic(folder / EXPORTED, weights)
+    write_atomic(folder / "config.json", json_bytes(config))
+    write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
+    write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
     return [folder / name for name in FILES]
 
 

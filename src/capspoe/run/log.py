@@ -76,10 +76,8 @@ class TrainingLog:
         kept = path.read_bytes()[: state.metrics_bytes]
         if state.metrics_sha256 and hashlib.sha256(kept).hexdigest() != state.metrics_sha256:
             kept = readable_lines(kept)
-            self.info(
-                f"warning: {path} is damaged; kept the {kept.count(10)} readable lines. The curves have a gap, "
-                "the training is not affected"
-            )
+            gap = f"kept the {kept.count(10)} readable lines. The curves have a gap, the training is not affected"
+            self.info(f"warning: {path} is damaged; {gap}")
             write_atomic(path, kept)
         os.truncate(path, len(kept))
         return path.open("ab"), hashlib.sha256(kept)
@@ -109,10 +107,9 @@ class TrainingLog:
         self.window.add(images, metrics)
         bad = next((n for n, v in metrics.items() if isinstance(v, float) and not math.isfinite(v)), None)
         if bad:
-            raise DivergedError(
-                f"training diverged in stage {str(self.name)!r} at step {step}: {bad} is not finite; "
-                "lower the learning rate and run again (the last good checkpoint is kept)"
-            )
+            advice = "lower the learning rate and run again (the last good checkpoint is kept)"
+            stage = str(self.name)
+            raise DivergedError(f"training diverged in stage {stage!r} at step {step}: {bad} is not finite; {advice}")
         self.progress.update(self.task, completed=step)
         if self.window.steps >= WINDOW or step == self.steps:
             self._write_line(step, show)

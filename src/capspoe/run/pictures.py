@@ -8,7 +8,7 @@ from PIL import Image
 
 from capspoe.core.network import Network
 from capspoe.core.sampling import sample
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 
 
 def to_rgb_or_grey(images: np.ndarray) -> np.ndarray:
@@ -42,9 +42,7 @@ def png(picture: np.ndarray) -> bytes:
 
 
 def write_png(picture: np.ndarray, path: Path) -> None:
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, png(picture))
+    write_atomic(path, png(picture))
 
 
 def sample_grid(network: Network, rows: int = 4, seed: int = 0) -> np.ndarray:

@@ -51,7 +51,7 @@ def codes_in_folder(network: Network, dataset: Dataset, folder: Path, log: Train
         log.info("encoding the images")
         write_codes(network, dataset, path, shape, log)
         distributed.barrier()
-        with distributed.fail_together(), disk_errors(folder):
+        with distributed.fail_together():
             if distributed.is_main():
                 write_atomic(folder / "codes.json", description(folder, shape))
     return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -71,7 +71,6 @@ def find_logit_scale(network: Network, codes: np.ndarray) -> float:
     """
     some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
     parts = [code_batch(codes, index, network.device) for index in np.array_split(some, -(-len(some) // 32))]
-
     ups = [network.up_from_code(x) for x in parts]
 
     def mean_image(images: Iterable[Tensor]) -> Tensor:

@@ -143,10 +143,8 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
     ours, theirs = dataclasses.asdict(wanted), dataclasses.asdict(stored)
     different = [f"{name} {theirs[name]!r} -> {ours[name]!r}" for name in ours if theirs[name] != ours[name]]
     if different and not resume:
-        raise RunError(
-            f"{folder} holds a run with other settings ({', '.join(different)}); "
-            "choose another --out, or --resume to continue with its own"
-        )
+        advice = "choose another --out, or --resume to continue with its own"
+        raise RunError(f"{folder} holds a run with other settings ({', '.join(different)}); {advice}")
     return stored
 
 

@@ -25,11 +25,10 @@ def setting(
     high: float | None = None,
     *,
     advanced: bool = False,  # whether the help lists it under "advanced"
-    estimator: str | None = None,  # its name as a parameter of `capspoe.sklearn.CapsulePoE`
     no_help: str | None = None,  # the help of --no-NAME, for a switch that is on by default
 ) -> Any:
     """A row of the table."""
-    metadata = {"help": help, "limits": (low, high), "advanced": advanced, "estimator": estimator, "no_help": no_help}
+    metadata = {"help": help, "limits": (low, high), "advanced": advanced, "no_help": no_help}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -54,19 +53,11 @@ class Config:
 
     # The capsule layers
     layers: str = setting("20x16", "CAPSULESxNEURONS of each layer, as 64x16,20x16; autox16 counts groups of images.")
-    gate: Literal["winner", "none"] = setting(
-        "winner", "winner: exactly one capsule is on. none: the paper's energy as written.", estimator="gate"
-    )
-    neurons: Literal["gaussian", "binary"] = setting(
-        "gaussian", "Kind of neurons in the top layer; layers below it are binary.", estimator="neurons"
-    )
+    gate: Literal["winner", "none"] = setting("winner", "winner: one capsule is on. none: the energy of the paper.")
+    neurons: Literal["gaussian", "binary"] = setting("gaussian", "Neurons of the top layer; those below are binary.")
     iterations: int = setting(3, "Routing iterations; 1 turns routing off.", 1, 1000)
-    normalize: Literal["lower", "upper"] = advanced(
-        "lower", "Axis of the routing softmax: over the lower capsules (this paper) or the upper ones (Sabour)."
-    )
-    agreement: Literal["cosine", "dot"] = advanced(
-        "cosine", "Agreement in routing: cosine (this paper) or dot product (Sabour)."
-    )
+    normalize: Literal["lower", "upper"] = advanced("lower", "Axis of the routing softmax; upper is Sabour's.")
+    agreement: Literal["cosine", "dot"] = advanced("cosine", "Agreement in routing: cosine, or dot product (Sabour).")
     sharpness: float = advanced(1.0, "Factor on the agreement in routing (the paper's is 1).", -1000, 1000)
     bias: bool = advanced(True, "Learn biases.", no_help="Without biases, as in the paper.")
     centred: bool = advanced(True, "Subtract the mean code.", no_help="Without centring, as in the paper.")
@@ -75,23 +66,17 @@ class Config:
     channels: int = setting(32, "Channels of each convolution; every 8 form a lower capsule.", 8, 65536)
     autoencoder_epochs: int = setting(3, "Epochs of the autoencoder.", 1, 1e6)
     dropout: float = advanced(0.1, "Dropout on the code.", 0, 0.95)
-    code_noise: float = advanced(
-        1.0, "Standard deviation of the noise before the code's sigmoid; drives the code to 0 and 1.", 0, 100
-    )
-    autoencoder_optimizer: Literal["adam", "sgd"] = advanced(
-        "adam", "Optimizer of the autoencoder; sgd has momentum, as in the paper."
-    )
+    code_noise: float = advanced(1.0, "Noise before the code's sigmoid (std); drives the code to 0 and 1.", 0, 100)
+    autoencoder_optimizer: Literal["adam", "sgd"] = advanced("adam", "Optimizer of stage 1; sgd is the paper's.")
     autoencoder_learning_rate: float = advanced(2e-3, "Learning rate of the autoencoder.", 0, 10)
     autoencoder_weight_decay: float = advanced(0.0, "Weight decay (l2) of the autoencoder.", 0, 10)
     warmup: float = advanced(0.05, "Fraction of stage 1 in which the learning rate rises.", 0, 1)
     clip_norm: float | None = advanced(1.0, "Clip the norm of the autoencoder's gradient (none: do not).", 0, 1e9)
 
     # Contrastive divergence (stage 2)
-    epochs: int = setting(10, "Epochs of each capsule layer.", 1, 1e6, estimator="n_iter")
-    learning_rate: float = setting(
-        3e-3, "Learning rate of the capsules (binary neurons: 10 times as much).", 0, 100, estimator="learning_rate"
-    )
-    batch_size: int = setting(128, "Images per training step.", 1, 1e6, estimator="batch_size")
+    epochs: int = setting(10, "Epochs of each capsule layer.", 1, 1e6)
+    learning_rate: float = setting(3e-3, "Learning rate of the capsules (binary neurons: 10 times as much).", 0, 100)
+    batch_size: int = setting(128, "Images per training step.", 1, 1e6)
     min_steps: int = setting(1400, "Minimum steps of each stage: small data sets get extra epochs.", 0, 1e9)
     momentum: float = advanced(0.9, "Momentum of SGD.", 0, 0.999)
     weight_decay: float = advanced(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10)
@@ -103,9 +88,7 @@ class Config:
     )
     neighbours: int = advanced(5, "Neighbours of each code in the nearest-neighbour graph.", 1, 1000)
     gate_loss_weight: float = advanced(1.0, "Weight of the gate's cross-entropy loss.", 0, 1000)
-    balance_rate: float = advanced(
-        0.3, "Rate at which the gate's bias moves toward the targets' shares (equal use without targets).", 0, 100
-    )
+    balance_rate: float = advanced(0.3, "Rate at which the gate's bias moves toward the targets' shares.", 0, 100)
     gate_temperature: float = advanced(30.0, "Initial temperature of the gate when annealing; it falls to 1.", 1, 1e6)
     anneal_fraction: float = advanced(0.7, "Fraction of stage 2 spent annealing.", 0, 1)
 
@@ -121,7 +104,7 @@ class Config:
     )
 
     # The run
-    seed: int = setting(0, "Random seed.", -(2**62), 2**62, estimator="random_state")
+    seed: int = setting(0, "Random seed.", -(2**62), 2**62)
     device: Device = setting("auto", "Where to compute; auto takes a GPU if there is one.")  # noqa: RUF009
     threads: int | None = setting(None, "CPU threads (default: all cores).", 1, 1024)
     checkpoint_seconds: float = advanced(20.0, "Seconds between checkpoints.", 0, 1e9)
@@ -142,7 +125,7 @@ FREE_TO_CHANGE = ("device", "threads", "checkpoint_seconds", "tensorboard")  # d
 def from_dict(stored: Any, where: str = "config.json") -> Config:
     """The inverse of `dataclasses.asdict`; every field must be there and valid."""
     if not isinstance(stored, dict) or set(stored) != set(FIELDS):
-        raise RunError(f"{where} is damaged: its settings are not complete")
+        raise RunError(f"{where} is damaged: its settings are incomplete or unknown")
     config = Config(**stored)
     try:
         check(config)

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from capspoe.config import FIELDS, Config, check, from_dict
+from capspoe.config import Config, check, from_dict
 from capspoe.core.features import FeatureCode
 from capspoe.core.gates import mask_off
 from capspoe.core.network import Encoded
@@ -24,7 +24,8 @@ from capspoe.run.model import CapsulePoE as Network
 from capspoe.training import in_memory
 from capspoe.training.loops import Step
 
-SETTINGS = {field.metadata["estimator"]: name for name, field in FIELDS.items() if field.metadata["estimator"]}
+SAME = ("gate", "neurons", "learning_rate", "batch_size")
+SETTINGS = {**{name: name for name in SAME}, "n_iter": "epochs", "random_state": "seed"}  # parameters and settings
 WITHOUT_FOLDER = ("data", "checkpoint_seconds", "tensorboard", "layers")  # not settings of an estimator
 
 
@@ -83,18 +84,10 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.n_components = n_components
-        self.n_neurons = n_neurons
-        self.gate = gate
-        self.neurons = neurons
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.n_iter = n_iter
-        self.image_shape = image_shape
-        self.value_range = value_range
-        self.config = config
-        self.verbose = verbose
-        self.random_state = random_state
+        self.n_components, self.n_neurons, self.gate, self.neurons = n_components, n_neurons, gate, neurons
+        self.learning_rate, self.batch_size, self.n_iter = learning_rate, batch_size, n_iter
+        self.image_shape, self.value_range, self.config = image_shape, value_range, config
+        self.verbose, self.random_state = verbose, random_state
 
     # Training.
 
@@ -130,7 +123,8 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         settings = {**own, **more, "layers": f"{self.n_components}x{self.n_neurons}", "seed": int(seed)}
-        config = Config().replace(**{name: _plain(value) for name, value in settings.items()})
+        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}  # as in grids
+        config = Config().replace(**plain)
         check(config)
         return config
 
@@ -270,8 +264,3 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
 def new_network(config: Config, shape: tuple[int, int, int] | None, features: int) -> Network:
     """An untrained network for images of this shape, or for a table of features."""
     return Network(config, shape) if shape else Network(config, (1, features, 1), FeatureCode(features))
-
-
-def _plain(value: Any) -> Any:
-    """NumPy scalars, as in parameter grids, to Python's."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -33,12 +33,8 @@ ImagePath = Annotated[Positional[str], arg(metavar="IMAGE", help="An image file,
 AnyDevice = Annotated[Device, arg(help="Where to compute: auto takes a GPU if there is one.")]
 
 
-def show_default(value: str) -> str:
-    """What the help says after an option: nothing for flags, nor where the text explains the default."""
-    return "" if value in ("None", "True", "False") else f"(default: {value})"
-
-
-HINT = arg(help_behavior_hint=show_default)
+# The help shows no default of flags, nor where the text explains it.
+HINT = arg(help_behavior_hint=lambda value: "" if value in ("None", "True", "False") else f"(default: {value})")
 
 
 def command(function: Callable[..., None]) -> Callable[[list[str]], None]:

@@ -15,17 +15,13 @@ def traverse(run: RunFolder, capsule: int | None = None, basis: Literal["neurons
         capsule: Only this capsule.
         basis: Move single neurons, or the principal axes of the capsule's prior.
     """
-    from capspoe.core.checks import check_capsule
     from capspoe.figures.sheet import write
     from capspoe.figures.traversal import draw_traversal, traversal
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run)
-    J = model.top.upper[0]
-    if capsule is not None:
-        check_capsule("capsule", capsule, J)
     suffix = "" if basis == "neurons" else "-principal"
-    for j in range(J) if capsule is None else [capsule]:
+    for j in range(model.top.upper[0]) if capsule is None else [capsule]:
         path = figure_path(run, f"traverse-{j}{suffix}.png")
         write(draw_traversal(traversal(model, j, basis)), path)
         print(path)

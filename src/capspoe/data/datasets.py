@@ -176,13 +176,7 @@ class Dataset(ABC):
 
 
 class ArrayDataset(Dataset):
-    """Images in an array (n, H, W, C), in memory or memory-mapped.
-
-    Parameters
-    ----------
-    scale : see `preprocess.pixel_scale`
-    prepare : how to preprocess batches (default: not at all)
-    """
+    """Images in an array (n, H, W, C), in memory or memory-mapped; `preprocess.pixel_scale` explains `scale`."""
 
     def __init__(
         self,

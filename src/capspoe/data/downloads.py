@@ -43,11 +43,8 @@ BAD_ARCHIVE = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError)
 def fetch(name: str, offline: bool = False, report: Report | None = None) -> Path:
     """Download the missing or damaged files of a data set and return its folder in the cache.
 
-    Parameters
-    ----------
-    name : a name in `CATALOGUE`
-    offline : only verify the cache, and raise an error if a file is missing or damaged
-    report : receives one line for each attempt (default: print it on stderr)
+    With `offline` it only verifies the cache, and raises an error if a file is missing or damaged. `report` receives
+    one line for each attempt (default: print it on stderr).
     """
     entry, report = info(name), report or partial(print, file=sys.stderr)
     bad = _bad_files(entry)

@@ -76,15 +76,10 @@ def open_for(
     split: str = "test",
     run: Path | None = None,
 ) -> Dataset:
-    """Open images as a trained network expects them. Warns of images of another kind, which are converted.
+    """Open the run's images, or `images` by name or path, as a trained network expects them, with (H, W, C) `image`.
 
-    Parameters
-    ----------
-    config : the `Config` of the run
-    image : (height, width, channels) that the network takes
-    images : other images than those of the run, by name or path
-    split : see `open_dataset`
-    run : the run's folder; warns if it was trained on other images than its data set holds now
+    Warns of images of another kind, which are converted, and if the run's data set holds other images than `run`, its
+    folder, was trained on.
     """
     height, width, channels = image
     own = images is None and config.data not in CATALOGUE

@@ -93,21 +93,18 @@ def sync_folder(path: Path) -> None:
 @contextlib.contextmanager
 def npz_writer(path: Path) -> Iterator["NpzWriter"]:
     """Write arrays to an .npz piece by piece, in constant memory; the file appears when all are complete."""
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        yield NpzWriter(archive)
+    with replacing(path) as temporary, NpzWriter(temporary, "w") as archive:
+        yield archive
 
 
-class NpzWriter:
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
-
+class NpzWriter(zipfile.ZipFile):
     def add(self, name: str, array: np.ndarray) -> None:
         self.add_pieces(name, array.shape, array.dtype, [array])
 
     def add_pieces(self, name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[np.ndarray]) -> None:
         """An array of the given shape from pieces in memory order."""
         header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-        with self.archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        with self.open(f"{name}.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(file, header)
             for piece in pieces:
                 file.write(np.ascontiguousarray(piece, dtype).tobytes())

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from capspoe import __version__
-from capspoe.config import FIELDS, Config, from_dict
+from capspoe.config import Config, from_dict
 from capspoe.errors import RunError
 from capspoe.run.atomic import disk_errors, replacing, sync_folder, write_atomic, write_synced
 
@@ -138,7 +138,18 @@ def exported(folder: Path) -> bool:
 def open_run(folder: Path) -> Run:
     """The settings of a run folder; those of its newest checkpoint if config.json is lost or damaged."""
     stored, problem = _stored_settings(folder)
-    return _parse_settings(stored, folder / "config.json")._replace(problem=problem)
+    version, image, path = stored.get("format"), stored.get("image"), folder / "config.json"
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise damaged(f"{path} has no format")
+    if version != FORMAT:
+        advice = "upgrade capspoe" if version > FORMAT else "train it again, or use the version that made it"
+        raise RunError(f"{folder} has format {version}, but this capspoe reads format {FORMAT}; {advice}")
+    sides = image if isinstance(image, list) else []
+    if len(sides) != 3 or not all(isinstance(side, int) and 1 <= side <= 10**5 for side in sides):
+        raise damaged(f"{path} has no image shape")
+    about = ("format", "capspoe", "image", "weights_sha256")
+    config = from_dict({name: value for name, value in stored.items() if name not in about}, str(path))
+    return Run(config, (sides[0], sides[1], sides[2]), problem)
 
 
 def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
@@ -156,22 +167,6 @@ def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
     if not exists(folder):
         raise RunError(f"{folder} is not a run folder: it has no config.json; train one first")
     raise problem
-
-
-def _parse_settings(stored: dict[str, Any], path: Path) -> Run:
-    version, image = stored.get("format"), stored.get("image")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise damaged(f"{path} has no format")
-    if version != FORMAT:
-        advice = "upgrade capspoe" if version > FORMAT else "train it again, or use the version that made it"
-        raise RunError(f"{path.parent} has format {version}, but this capspoe reads format {FORMAT}; {advice}")
-    sides = image if isinstance(image, list) else []
-    if len(sides) != 3 or not all(isinstance(side, int) and 1 <= side <= 10**5 for side in sides):
-        raise damaged(f"{path} has no image shape")
-    if unknown := set(stored) - {"format", "capspoe", "image", "weights_sha256", *FIELDS}:
-        raise damaged(f"{path} has unknown entries ({', '.join(sorted(unknown))[:60]})")
-    config = from_dict({name: stored[name] for name in FIELDS if name in stored}, str(path))
-    return Run(config, (sides[0], sides[1], sides[2]))
 
 
 # Checkpoints.

@@ -93,10 +93,7 @@ def card(model: "CapsulePoE", run: Path | None) -> str:
     return template.format(
         datasets=f"datasets: [{name}]\n" if public else "",
         name=name,
-        I=I,
-        M=M,
-        J=J,
-        N=N,
+        capsules=f"{I}x{M} lower and {J}x{N} upper capsules",
         image=f"{height}x{width} with {channels} channel{'s' if channels > 1 else ''}",
         version=__version__,
         command=train_command(model.config),
@@ -121,11 +118,8 @@ def score_table(run: Path) -> str:
     if not rows:
         return ""
     keys = [key for key in dict.fromkeys(k for row in rows for k in row) if key != "name"]
-    lines = [[row["name"], *(_cell(row.get(key)) for key in keys)] for row in rows]
+    cells = [[row.get(key) for key in ("name", *keys)] for row in rows]
+    lines = [[f"{v:.4g}" if isinstance(v, float) else "" if v is None else v for v in line] for line in cells]
     table = [["model", *keys], ["---"] * (1 + len(keys)), *lines]
     table_text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in table)
     return f"By `capspoe evaluate`, on the test images:\n\n{table_text}"
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from capspoe.errors import InputError, RunError
 
@@ -156,7 +156,7 @@ def check(config: Config) -> None:
     for name, kind in get_type_hints(Config).items():
         value, (low, high) = getattr(config, name), FIELDS[name].metadata["limits"]
         if not _fits(value, kind):
-            choices = get_args(kind) if getattr(kind, "__origin__", None) is Literal else ()
+            choices = get_args(kind) if get_origin(kind) is Literal else ()
             hint = f"; choose one of {', '.join(map(str, choices))}" if choices else ""
             raise InputError(f"{name} cannot be {value!r}{hint}")
         if value is not None and low is not None and not low <= value <= high:
@@ -167,16 +167,14 @@ def check(config: Config) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    choices = getattr(kind, "__args__", ())
-    if getattr(kind, "__origin__", None) is Literal:
+    choices = get_args(kind)
+    if get_origin(kind) is Literal:
         return value in choices
     if choices:  # a union
         return any(_fits(value, choice) for choice in choices)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, kind)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind) and value == value
 
 
 # What a preset, a data set and --literal change from the defaults above.

@@ -97,23 +97,19 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         flat, self.image_shape_ = self._flat(X, reset=True)
         self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
         self.model_ = new_network(config, self.image_shape_, flat.shape[1])
+        blocks, encode = self.range_.scaled(flat, self.model_.image), self.model_.autoencoder.encode
+        if self.image_shape_ is None:
+            rows = [encode(torch.from_numpy(block)).numpy() for block in blocks]
+        else:
+            rows = [np.rint(255 * block).astype(np.uint8) for block in blocks]
         if config.threads:
             torch.set_num_threads(config.threads)
-        in_memory.fit(self.model_, self._training_rows(flat), self._print if self.verbose else None)
+        in_memory.fit(self.model_, np.concatenate(rows), self._print)
         self.model_.eval()
         self.labels_ = self.predict(X)
         return self
 
-    def _training_rows(self, flat: np.ndarray) -> np.ndarray:
-        """Pixels as uint8 (n, H, W, C), features as codes (n, I, M)."""
-        blocks = self.range_.scaled(flat, self.model_.image)
-        if self.image_shape_ is not None:
-            return np.concatenate([np.rint(255 * block).astype(np.uint8) for block in blocks])
-        encode = self.model_.autoencoder.encode
-        return np.concatenate([encode(torch.from_numpy(block)).numpy() for block in blocks])
-
     def _config(self) -> Config:
-        """The settings of a run."""
         more = dict(self.config or {})
         wrong = [name for name in more if name in WITHOUT_FOLDER or name in SETTINGS.values()]
         if wrong:
@@ -129,7 +125,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         return config
 
     def _print(self, stage: str, step: Step, steps: int) -> None:
-        if step.number % max(1, steps // 10) == 0:
+        if self.verbose and step.number % max(1, steps // 10) == 0:
             name = "loss" if "loss" in step.metrics else "reconstruction"
             print(f"[CapsulePoE] {stage} {step.number}/{steps} {name} {step.metrics[name]:.4f}", file=sys.stderr)
 

@@ -1,6 +1,6 @@
 """`capspoe reconstruct`."""
 
-from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, command, figure_path
+from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, command, figure_path, open_for_run
 
 
 @command
@@ -18,7 +18,6 @@ def reconstruct(
     import numpy as np
 
     from capspoe.core.checks import check_count
-    from capspoe.data import open_for
     from capspoe.figures.reconstruction import draw_reconstructions, reconstructions
     from capspoe.figures.routing import one_image
     from capspoe.figures.sheet import write
@@ -26,7 +25,7 @@ def reconstruct(
 
     model = CapsulePoE.load(run)
     check_count("count", count)
-    dataset = open_for(model.config, model.image, data, split, run=run)
+    dataset = open_for_run(model, run, data, split)
     one_image(dataset, first, split)
     found = reconstructions(model, dataset.batch(np.arange(first, min(first + count, len(dataset)))))
     path = figure_path(run, "reconstructions.png")

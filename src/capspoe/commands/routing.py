@@ -1,6 +1,6 @@
 """`capspoe routing`."""
 
-from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, command, figure_path
+from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, command, figure_path, open_for_run
 
 
 @command
@@ -10,14 +10,13 @@ def routing(run: RunFolder, image: int = 0, split: RunSplit = "test", data: Move
     Args:
         image: Number of the image.
     """
-    from capspoe.data import open_for
     from capspoe.figures.gallery import label_of
     from capspoe.figures.routing import draw_routing, one_image, routed
     from capspoe.figures.sheet import write
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run)
-    dataset = open_for(model.config, model.image, data, split, run=run)
+    dataset = open_for_run(model, run, data, split)
     view = routed(model, one_image(dataset, image, split))
     path = figure_path(run, f"routing-{image}.svg")
     write(draw_routing(view, f"{split} image {image}", label_of(dataset, image)), path)

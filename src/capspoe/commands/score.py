@@ -42,9 +42,8 @@ def score(
         return Scores(code, pixels, capsule, error, log_z[0])
 
     found = scored(dataset)
-    odd, parts = found.total, (found.total, found.code, found.pixels)
-    table = dict(zip(("score", "code", "pixels"), (part.round(2) for part in parts), strict=True))
-    table["capsule"] = found.capsule
+    odd, scores = found.total, {"score": found.total, "code": found.code, "pixels": found.pixels}
+    table = {name: values.round(2) for name, values in scores.items()} | {"capsule": found.capsule}
     with suppress(CapspoeError, OSError):  # without the run's own images there is nothing to compare with
         usual = scored(data.open_for(model.config, model.image, run=run).first(COMPARED))
         odd = found.weaker(usual)

@@ -1,12 +1,13 @@
 """`capspoe sort`."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from capspoe.commands.arguments import command, command_line
+from capspoe.commands.arguments import command, command_line, open_for_run
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,12 +73,11 @@ def sort(
     import numpy as np
 
     from capspoe.commands.encode import columns, encoded_blocks, write_table
-    from capspoe.data import open_for
     from capspoe.run.atomic import disk_errors
 
     network = run or out / "run"
     model = find_model(network, folder, groups, size, train=run is None)
-    dataset = open_for(model.config, model.image, str(folder), "all")
+    dataset = open_for_run(model, network, str(folder), "all")
     table = columns(dataset, encoded_blocks(model, dataset, errors=True))
     odd, capsules = odd_ones(np.array(table.pop("error"))), table.pop("capsule")
     names = [ODD if is_odd else f"group-{j:02d}" for is_odd, j in zip(odd, capsules, strict=True)]
@@ -90,8 +90,11 @@ def sort(
     write_table(table, out / "groups.csv")
     with disk_errors(out):
         write_page(files, folder.resolve(), out)
-        if link or copy:
-            place_files(files, folder.resolve(), out, copy)
+        for name, images in files.items() if link or copy else ():
+            (out / name).mkdir()
+            for file in images:
+                source, target = folder.resolve() / file, out / name / file.replace("/", "__")
+                shutil.copy2(source, target) if copy else target.symlink_to(source)
     print(f"{len(names)} images in {len(set(names) - {ODD})} groups, {names.count(ODD)} odd ones out")
     print(out / "index.html", out / "groups.csv", f"  next      {command_line('explore', network)}", sep="\n")
 
@@ -140,14 +143,3 @@ def write_page(groups: dict[str, list[str]], folder: Path, out: Path) -> None:
     count = sum(map(len, groups.values()))
     text = page.render(folder=folder.name, count=count, groups=shown, odd=ODD, style=style)
     write_atomic(out / "index.html", text.encode(errors="replace"))
-
-
-def place_files(groups: dict[str, list[str]], folder: Path, out: Path, copy: bool) -> None:
-    """Fill OUT/<group> with links or copies; the path below the folder becomes part of the name."""
-    import shutil
-
-    for name, images in groups.items():
-        (out / name).mkdir()
-        for file in images:
-            target = out / name / file.replace("/", "__")
-            shutil.copy2(folder / file, target) if copy else target.symlink_to(folder / file)

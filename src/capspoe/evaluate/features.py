@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 from capspoe.data import cache_dir
-from capspoe.run.atomic import disk_errors, locked, write_atomic
+from capspoe.run.atomic import locked, write_atomic
 from capspoe.run.checkpoint import json_bytes, tensor_bytes
 
 FEATURES = 128
@@ -109,8 +109,6 @@ def feature_net(name: str, train: Labelled, test: Labelled) -> FeatureNet:
     digest.update(json.dumps([settings, list(train[0].shape)]).encode())
     plain, folder = re.sub(r"[^\w-]+", "-", Path(name).name) or "images", cache_dir() / "features"
     file = folder / f"{plain}-{digest.hexdigest()[:16]}.safetensors"
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, wait=True):
         if stored := read(file, train[0].shape[1:], classes):
             return stored

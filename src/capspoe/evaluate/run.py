@@ -111,7 +111,6 @@ class Evaluation:
         return self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}-{self.key}"
 
     def result(self, ablate: bool = False, quiet: bool = False) -> dict[str, Any]:
-        """All parts."""
         began, parts, done = time.monotonic(), self.parts(ablate), dict[str, Any]()
         console = Console(stderr=True, quiet=quiet, highlight=False)
         for number, name in enumerate(parts, 1):

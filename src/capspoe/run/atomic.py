@@ -43,7 +43,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool) -> Iterator[None]:
-    """Hold an exclusive lock on a folder. A second process waits, or gets a RunError."""
+    """Hold an exclusive lock on a folder, made if need be. A second process waits, or gets a RunError."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:  # Windows has no advisory lock on a folder

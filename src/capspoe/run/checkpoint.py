@@ -51,8 +51,6 @@ AUTOENCODER, PRIOR, DONE = Stage("autoencoder"), Stage("prior"), Stage("done")
 
 
 class Run(NamedTuple):
-    """The settings of a run."""
-
     config: Config
     image: tuple[int, int, int]
     problem: str | None = None  # of config.json, when the settings come from a checkpoint
@@ -72,8 +70,6 @@ class State:
 
 
 class Saved(NamedTuple):
-    """A checkpoint."""
-
     path: Path
     state: State
     weights: dict[str, Tensor]
@@ -115,7 +111,6 @@ def _checksum(content: dict[str, Any]) -> str:
 
 
 def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
-    """Start a run folder."""
     write_atomic(folder / "config.json", json_bytes(settings(config, image)))
 
 
@@ -221,7 +216,6 @@ def newest(folder: Path) -> Saved:
 
 
 def read(path: Path) -> Saved:
-    """One checkpoint, its checksums verified."""
     try:
         content = read_json(path / "state.json")
         hashes = {name: content.pop(f"{name}_sha256") for name in ("model", "optimizer")}

@@ -84,7 +84,6 @@ def _library(name: str | Path) -> Iterator[Any]:
 
 
 def card(model: "CapsulePoE", run: Path | None) -> str:
-    """The model card."""
     name, (height, width, channels) = data_name(model.config), model.image
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
     public = name in ("mnist", "fashion-mnist", "cifar10")

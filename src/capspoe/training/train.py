@@ -17,7 +17,7 @@ from capspoe.config import FREE_TO_CHANGE, Config, check, fill_auto
 from capspoe.config import preset as preset_config
 from capspoe.errors import InputError, RunError
 from capspoe.run import checkpoint, distributed
-from capspoe.run.atomic import disk_errors, locked, remove_files
+from capspoe.run.atomic import locked, remove_files
 from capspoe.run.checkpoint import AUTOENCODER, DONE, PRIOR, Saved, Stage, State
 from capspoe.run.log import TrainingLog
 from capspoe.run.memory import memory
@@ -34,8 +34,6 @@ FROM_PYTHON = "images from Python"  # the value of config.data for images that w
 
 
 class Trained(NamedTuple):
-    """A finished training."""
-
     model: CapsulePoE
     seconds: float
     was_done: bool  # before this call
@@ -96,13 +94,13 @@ def train_run(
             if resume or checkpoint.exists(folder):
                 config = resumed_config(folder, config, resume)
             dataset = open_images(config, given)
-        config = count_capsules(config, dataset)
+        if "auto" in config.layers:
+            found = distributed.broadcast_object(lambda: count_groups(dataset, config))
+            config = config.replace(layers=fill_auto(config.layers, found))
         with distributed.fail_together():
             # Before anything is written: it refuses settings that do not fit.
             model = CapsulePoE(config, image_shape(config, dataset)).to(find_device(config.device))
             if distributed.is_main():
-                with disk_errors(folder):
-                    folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(folder, wait=False))
                 environment = prepare_folder(folder, model, dataset)
         there = bool(checkpoint.numbered(folder))
@@ -148,16 +146,9 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
     return stored
 
 
-def count_capsules(config: Config, dataset: data.Dataset) -> Config:
-    """The settings, with a number instead of "auto"."""
-    if "auto" not in config.layers:
-        return config
-
-    def count() -> int:
-        few = dataset.spread(spectral.COUNT_IMAGES)
-        return spectral.count_groups(few.images(data.workers_for(few)).pixels, config.neighbours, config.seed)
-
-    return config.replace(layers=fill_auto(config.layers, distributed.broadcast_object(count)))
+def count_groups(dataset: data.Dataset, config: Config) -> int:
+    few = dataset.spread(spectral.COUNT_IMAGES)
+    return spectral.count_groups(few.images(data.workers_for(few)).pixels, config.neighbours, config.seed)
 
 
 def image_shape(config: Config, dataset: data.Dataset) -> tuple[int, int, int]:

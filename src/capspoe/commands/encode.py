@@ -102,13 +102,11 @@ def columns(dataset: "Dataset", blocks: Iterator[Block]) -> dict[str, Any]:
 
     from capspoe.figures.gallery import label_of
 
-    found: dict[str, list[Any]] = {"capsule": [], "probability": [], "error": [], "pose": []}
+    parts = []
     for block in blocks:
         winner = block.on.argmax(-1)
-        pose = block.hidden[np.arange(len(winner)), winner]
-        for column, values in zip(found.values(), (winner, block.on.max(-1), block.error, pose), strict=True):
-            column.append(values)
-    capsule, *rest = (np.concatenate(values) for values in found.values())
+        parts.append((winner, block.on.max(-1), block.error, block.hidden[np.arange(len(winner)), winner]))
+    capsule, *rest = (np.concatenate(values) for values in zip(*parts, strict=True))
     probability, error, pose = (values.astype(np.float64) for values in rest)
     rows = np.arange(len(dataset))
     labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in rows.tolist()]}

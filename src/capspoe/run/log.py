@@ -111,12 +111,9 @@ class TrainingLog:
             stage = str(self.name)
             raise DivergedError(f"training diverged in stage {stage!r} at step {step}: {bad} is not finite; {advice}")
         self.progress.update(self.task, completed=step)
-        if self.window.steps >= WINDOW or step == self.steps:
-            self._write_line(step, show)
-
-    def _write_line(self, step: int, show: tuple[str, ...]) -> None:
-        now = time.monotonic()
-        means = self.window.means()
+        if self.window.steps < WINDOW and step < self.steps:
+            return
+        now, means = time.monotonic(), self.window.means()
         rate = self.window.images / max(now - self.window_began, 1e-9)
         line = {"stage": self.name, "step": step, **means, "images_per_second": round(rate, 1)}
         with disk_errors(self.folder):

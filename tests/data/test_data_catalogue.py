@@ -14,7 +14,7 @@ from capspoe.errors import InputError
 
 
 def test_entries_are_complete(cache):
-    assert {name: entry.images for name, entry in CATALOGUE.items()} == {
+    assert {name: entry.train + entry.test for name, entry in CATALOGUE.items()} == {
         "mnist": 70_000,
         "fashion-mnist": 70_000,
         "cifar10": 60_000,

@@ -39,7 +39,7 @@ def test_data_set_is_exact(name):
         assert np.bincount(dataset.labels).tolist() == histogram
         assert len(dataset) == sum(histogram)
         assert dataset.batch([0, len(dataset) - 1]).any(axis=(1, 2, 3)).all()
-    assert len(open_dataset(name, "all", offline=True)) == info(name).images
+    assert len(open_dataset(name, "all", offline=True)) == info(name).train + info(name).test
 
 
 def test_mnist_from_an_empty_cache(cache):

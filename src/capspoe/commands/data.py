@@ -49,5 +49,5 @@ def print_list() -> None:
         size = f"{height}x{width} {'grey' if channels == 1 else 'colour'}"
         disk = f"{sum(file.bytes for file in entry.files) / 1e6:.0f} MB" if entry.files else "-"
         cached = "ships with scikit-learn" if not entry.files else "yes" if entry.cached else "no"
-        table.add_row(entry.name, f"{entry.images:,}", size, disk, cached, entry.licence)
+        table.add_row(entry.name, f"{entry.train + entry.test:,}", size, disk, cached, entry.licence)
     Console(width=None if Console().is_terminal else 160).print(table)

@@ -50,8 +50,6 @@ class Entry(NamedTuple):
     """A data set in the catalogue."""
 
     name: str
-    title: str
-    citation: str
     licence: str
     train: int  # images
     test: int
@@ -60,10 +58,6 @@ class Entry(NamedTuple):
     format: str  # its reader in formats.py
     files: tuple[CachedFile, ...] = ()
     downloads: tuple[Site | Package, ...] = ()  # tried in order
-
-    @property
-    def images(self) -> int:
-        return self.train + self.test
 
     @property
     def folder(self) -> Path:

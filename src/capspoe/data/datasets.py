@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from capspoe.data.preprocess import Prepare, as_uint8
 from capspoe.data.splits import evenly_spaced
-from capspoe.errors import DataError, InputError
+from capspoe.errors import CapspoeWarning, DataError, InputError
 
 AHEAD = 2  # chunks decoded ahead per worker
 CHUNK = 256  # images decoded at a time, and images in the fingerprint of a sampled data set
@@ -51,7 +52,6 @@ class Dataset(ABC):
     labels: Labels = None
     classes: Classes = None  # names of the labels
     file_names: list[str] | None = None  # relative to the folder; None if the images are not files
-    skipped: tuple[Failure, ...] = ()  # unreadable images that `skip_bad` left out
     decodes: bool = False  # reading decodes files, so workers help
     verified: bool = False  # checksums have established the content
 
@@ -69,7 +69,8 @@ class Dataset(ABC):
 
     def batch(self, indices: ArrayLike) -> Pixels:
         """Return the images at these indices, uint8 (len(indices), H, W, C)."""
-        return _all_read(*self.read(self._checked(indices)))
+        chosen = self._checked(indices)
+        return _all_read(*self.read(chosen)) if len(chosen) else np.empty((0, *self.shape), np.uint8)
 
     def batches(self, batch_size: int, order: ArrayLike | None = None, workers: int = 0) -> Iterator[Pixels]:
         """Yield batches of images; the last one may be smaller.
@@ -116,16 +117,16 @@ class Dataset(ABC):
         return dataset
 
     def without_failures(self, workers: int = 0) -> "Dataset":
-        """Decode everything once, and leave out the images that cannot be read."""
+        """Decode everything once, and leave out the images that cannot be read, with a warning."""
         everything = np.arange(len(self))
         failures = [failure for _, bad in self._read_in_chunks(CHUNK, everything, workers) for failure in bad]
-        names = {failure.name for failure in failures}
-        keep = np.flatnonzero([name not in names for name in self.names(everything)])
-        if len(keep) == 0:
+        if not failures:
+            return self
+        if len(failures) == len(self):
             raise DataError(describe(failures, len(self)))
-        readable = Subset(self, keep) if failures else self
-        readable.skipped = (*self.skipped, *failures)
-        return readable
+        warnings.warn(f"skipped: {describe(failures, len(self))}", CapspoeWarning, stacklevel=3)
+        names = {failure.name for failure in failures}
+        return Subset(self, np.flatnonzero([name not in names for name in self.names(everything)]))
 
     def fingerprint(self) -> str:
         """Return a SHA-256 of the number of images, their shape and their pixels.
@@ -160,7 +161,7 @@ class Dataset(ABC):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _describe_as(self, other: "Dataset") -> None:
-        for name in ("shape", "labels", "classes", "file_names", "skipped", "decodes", "verified"):
+        for name in ("shape", "labels", "classes", "file_names", "decodes", "verified"):
             setattr(self, name, getattr(other, name))
 
     def _checked(self, indices: ArrayLike) -> NDArray[np.int64]:
@@ -193,8 +194,6 @@ class ArrayDataset(Dataset):
         return len(self._array)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
-        if len(indices) == 0:
-            return np.empty((0, *self.shape), np.uint8), []
         pixels = as_uint8(self._array[indices], self._scale)
         return self._prepare.batch(pixels) if self._prepare else pixels, []
 
@@ -247,8 +246,6 @@ class SequenceDataset(Dataset):
         return len(self._items)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
-        if len(indices) == 0:
-            return np.empty((0, *self.shape), np.uint8), []
         images = [self._item(index) for index in indices.tolist()]
         if odd := [k for k, image in zip(indices, images, strict=True) if image.shape != self._item_shape]:
             raise DataError(f"image {odd[0]} has another shape than image 0, {self._item_shape}; resize it")

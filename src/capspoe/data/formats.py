@@ -82,7 +82,7 @@ def read_digits(entry: Entry, split: str) -> Contents:
     """The 8x8 images resized, and their values 0..16 scaled to 0..255."""
     from sklearn.datasets import load_digits
 
-    order = np.argsort(hash_positions(entry.images), kind="stable")
+    order = np.argsort(hash_positions(entry.train + entry.test), kind="stable")
     rows = np.sort({"train": order[entry.test :], "test": order[: entry.test], "all": order}[split])
     small = np.rint(load_digits().images[rows] * (255 / 16)).astype(np.uint8)
     return Prepare(size=entry.shape[:2]).batch(small[..., None]), load_digits().target[rows].astype(np.int64)

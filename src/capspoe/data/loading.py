@@ -9,7 +9,7 @@ from typing import Any
 
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.catalogue import CATALOGUE, did_you_mean
-from capspoe.data.datasets import ArrayDataset, Dataset, Images, describe
+from capspoe.data.datasets import ArrayDataset, Dataset, Images
 from capspoe.data.downloads import fetch
 from capspoe.data.folders import open_folder
 from capspoe.data.formats import READERS
@@ -61,12 +61,7 @@ def open_dataset(
         named.verified = True
         return named
     dataset = _open_path(name_or_path, split, prepare)
-    if not skip_bad or not dataset.decodes:
-        return dataset
-    readable = dataset.without_failures(workers)
-    if readable.skipped:
-        warnings.warn(f"skipped: {describe(readable.skipped, len(dataset))}", CapspoeWarning, stacklevel=2)
-    return readable
+    return dataset.without_failures(workers) if skip_bad and dataset.decodes else dataset
 
 
 def open_for(

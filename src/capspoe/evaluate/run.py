@@ -5,10 +5,9 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -34,8 +33,7 @@ VERSION = 4  # increment when the definition of a score changes, so that cached 
 Parts = dict[str, Callable[[], Any]]
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     quick: bool = False
     samples: int = 2000
     neighbours: int = 5
@@ -68,10 +66,10 @@ def evaluate(
     ablate : also train the run with one ingredient switched off at a time
     device : where the network runs: "cpu", "cuda", "mps", or "auto"
     """
-    folder, settings = Path(run), replace(QUICK if quick else FULL, seed=seed)
+    folder, settings = Path(run), (QUICK if quick else FULL)._replace(seed=seed)
     if samples is not None:
         check_count("samples", samples, minimum=20)
-        settings = replace(settings, samples=samples)
+        settings = settings._replace(samples=samples)
     result = Evaluation(folder, settings, device).result(ablate, quiet)
     write_atomic(folder / "evaluation.json", json_bytes(result))
     return result
@@ -102,7 +100,7 @@ class Evaluation:
         if self.network.stage != DONE:
             raise RunError(f"{folder} is not finished; resume its training first")
         self.data = EvaluationData(self.network, settings.samples, settings.seed)
-        digest = hashlib.sha256(json.dumps([VERSION, asdict(settings)]).encode())
+        digest = hashlib.sha256(json.dumps([VERSION, settings._asdict()]).encode())
         for name, weights in sorted(self.network.state_dict().items()):
             digest.update(name.encode() + weights.cpu().contiguous().numpy().tobytes())
         self.folder, self.key = folder / "evaluation-cache", digest.hexdigest()[:20]
@@ -124,7 +122,7 @@ class Evaluation:
         scores = ("feature_net", "clustering", "instantiation", "probe", "likelihood")
         return {
             "data": {"name": name, "image": image, "labels": self.data.labelled},
-            "settings": asdict(self.settings) | {"ablate": ablate},
+            "settings": self.settings._asdict() | {"ablate": ablate},
             "rows": rows,
             **{name: done.get(name) for name in scores},
             "seconds": round(time.monotonic() - began, 1),

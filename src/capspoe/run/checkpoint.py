@@ -89,7 +89,8 @@ def json_bytes(content: Any) -> bytes:
 
 
 def signed(content: dict[str, Any]) -> dict[str, Any]:
-    return {**content, "sha256": _checksum(content)}
+    """The content with its checksum."""
+    return {**content, "sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -98,13 +99,10 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         raise ValueError("is not valid JSON") from None
-    if not isinstance(content, dict) or content.pop("sha256", None) != _checksum(content):
+    if not isinstance(content, dict) or signed({k: v for k, v in content.items() if k != "sha256"}) != content:
         raise ValueError("does not match its checksum")
+    del content["sha256"]
     return content
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 # Settings.

@@ -66,7 +66,7 @@ def test_stored_settings_come_back():
     stored = json.loads(json.dumps(dataclasses.asdict(config)))
     assert from_dict(stored) == config
     for damaged in (None, [], {}, {**stored, "lr": 1}, {k: v for k, v in stored.items() if k != "seed"}):
-        with pytest.raises(RunError, match=r"^here is damaged: its settings are not complete"):
+        with pytest.raises(RunError, match=r"^here is damaged: its settings are incomplete or unknown"):
             from_dict(damaged, "here")
     with pytest.raises(RunError, match=r"config\.json is damaged: epochs must be between"):
         from_dict({**stored, "epochs": 0})

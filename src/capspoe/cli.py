@@ -25,19 +25,17 @@ COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "export": ("RUN", "export the network: Hugging Face Hub, ONNX, torch.export, a web page"),
     "data": ("", "list, fetch and verify data sets"),
 }
-SUMMARY = "\n".join(
-    [
-        "capspoe: capsule networks trained without labels",
-        "",
-        "usage: capspoe COMMAND ...          `capspoe COMMAND --help` shows the options",
-        "",
-        *(f"  {f'{name} {argument}':<17} {text}" for name, (argument, text) in COMMANDS.items()),
-        "",
-        "  --version         print the version        --debug   show the traceback of an error",
-        "",
-        "  [RUN]             without a run, the small MNIST network that ships with the package",
-    ]
-)
+_LIST = "\n".join(f"  {f'{name} {argument}':<17} {text}" for name, (argument, text) in COMMANDS.items())
+SUMMARY = f"""\
+capspoe: capsule networks trained without labels
+
+usage: capspoe COMMAND ...          `capspoe COMMAND --help` shows the options
+
+{_LIST}
+
+  --version         print the version        --debug   show the traceback of an error
+
+  [RUN]             without a run, the small MNIST network that ships with the package"""
 SHARED = ("train", "encode")  # run by all processes of torchrun; the others only by the first
 
 

@@ -6,9 +6,10 @@ Imports nothing heavy, so that `capspoe train --help` is quick.
 import dataclasses
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from capspoe.errors import InputError, RunError
 
@@ -19,26 +20,19 @@ PRIORS: tuple[str, ...] = get_args(Prior)
 
 def setting(
     default: Any,
-    help: str,
-    low: float | None = None,
+    help: str,  # one sentence for `capspoe train --help`
+    low: float | None = None,  # limits of numbers, inclusive
     high: float | None = None,
     *,
-    advanced: bool = False,
-    estimator: str | None = None,
-    no_help: str | None = None,
+    advanced: bool = False,  # whether the help lists it under "advanced"
+    no_help: str | None = None,  # the help of --no-NAME, for a switch that is on by default
 ) -> Any:
-    """A row of the table.
-
-    Parameters
-    ----------
-    help : one sentence for `capspoe train --help`
-    low, high : limits of numbers, inclusive
-    advanced : list it under "advanced" in the help
-    estimator : name of this setting as a parameter of `capspoe.sklearn.CapsulePoE`
-    no_help : the help of --no-NAME, for a switch that is on by default
-    """
-    metadata = {"help": help, "limits": (low, high), "advanced": advanced, "estimator": estimator, "no_help": no_help}
+    """A row of the table."""
+    metadata = {"help": help, "limits": (low, high), "advanced": advanced, "no_help": no_help}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+advanced = partial(setting, advanced=True)
 
 
 @dataclass(frozen=True)
@@ -48,112 +42,73 @@ class Config:
     # Images
     data: str = setting("mnist", "Data set, or path to a folder of images, an .npy or an .npz.")
     size: int | None = setting(
-        None, "Resize images to this many pixels (default: 28 for a folder of images, none otherwise).", 5, 4096
+        None, "Resize to this many pixels (default: 28 for a folder, none otherwise).", 5, 4096
     )
     crop: int | None = setting(
-        None, "Crop to this many pixels: at random in training, from the centre otherwise.", 5, 4096
+        None, "Crop to this many pixels: at random in training, else from the centre.", 5, 4096
     )
     colour: Literal["keep", "grey", "rgb"] = setting("keep", "Keep the images' colours, or convert them.")
     limit: int | None = setting(None, "Use only this many images, from the start of the data set.", 1, 1e12)
-    skip_bad: bool = setting(False, "Skip unreadable image files instead of stopping.", advanced=True)
+    skip_bad: bool = advanced(False, "Skip unreadable image files instead of stopping.")
 
     # The capsule layers
     layers: str = setting("20x16", "CAPSULESxNEURONS of each layer, as 64x16,20x16; autox16 counts groups of images.")
-    gate: Literal["winner", "none"] = setting(
-        "winner", "winner: exactly one capsule is on. none: the paper's energy as written.", estimator="gate"
-    )
-    neurons: Literal["gaussian", "binary"] = setting(
-        "gaussian", "Kind of neurons in the top layer; layers below it are binary.", estimator="neurons"
-    )
+    gate: Literal["winner", "none"] = setting("winner", "winner: one capsule is on. none: the energy of the paper.")
+    neurons: Literal["gaussian", "binary"] = setting("gaussian", "Neurons of the top layer; those below are binary.")
     iterations: int = setting(3, "Routing iterations; 1 turns routing off.", 1, 1000)
-    normalize: Literal["lower", "upper"] = setting(
-        "lower", "Axis of the routing softmax: over the lower capsules (this paper) or the upper ones (Sabour).",
-        advanced=True,
-    )  # fmt: skip
-    agreement: Literal["cosine", "dot"] = setting(
-        "cosine", "Agreement in routing: cosine (this paper) or dot product (Sabour).", advanced=True
-    )
-    sharpness: float = setting(
-        1.0, "Factor on the agreement in routing (the paper's is 1).", -1000, 1000, advanced=True
-    )
-    bias: bool = setting(True, "Learn biases.", advanced=True, no_help="Without biases, as in the paper.")
-    centred: bool = setting(
-        True, "Subtract the mean code.", advanced=True, no_help="Do not subtract the mean code, as in the paper."
-    )
+    normalize: Literal["lower", "upper"] = advanced("lower", "Axis of the routing softmax; upper is Sabour's.")
+    agreement: Literal["cosine", "dot"] = advanced("cosine", "Agreement in routing: cosine, or dot product (Sabour).")
+    sharpness: float = advanced(1.0, "Factor on the agreement in routing (the paper's is 1).", -1000, 1000)
+    bias: bool = advanced(True, "Learn biases.", no_help="Without biases, as in the paper.")
+    centred: bool = advanced(True, "Subtract the mean code.", no_help="Without centring, as in the paper.")
 
     # The autoencoder (stage 1)
     channels: int = setting(32, "Channels of each convolution; every 8 form a lower capsule.", 8, 65536)
     autoencoder_epochs: int = setting(3, "Epochs of the autoencoder.", 1, 1e6)
-    dropout: float = setting(0.1, "Dropout on the code.", 0, 0.95, advanced=True)
-    code_noise: float = setting(
-        1.0, "Standard deviation of the noise before the code's sigmoid; drives the code to 0 and 1.", 0, 100,
-        advanced=True,
-    )  # fmt: skip
-    autoencoder_optimizer: Literal["adam", "sgd"] = setting(
-        "adam", "Optimizer of the autoencoder; sgd has momentum, as in the paper.", advanced=True
-    )
-    autoencoder_learning_rate: float = setting(2e-3, "Learning rate of the autoencoder.", 0, 10, advanced=True)
-    autoencoder_weight_decay: float = setting(0.0, "Weight decay (l2) of the autoencoder.", 0, 10, advanced=True)
-
-    warmup: float = setting(0.05, "Fraction of stage 1 in which the learning rate rises.", 0, 1, advanced=True)
-    clip_norm: float | None = setting(
-        1.0, "Clip the norm of the autoencoder's gradient (none: do not).", 0, 1e9, advanced=True
-    )
+    dropout: float = advanced(0.1, "Dropout on the code.", 0, 0.95)
+    code_noise: float = advanced(1.0, "Noise before the code's sigmoid (std); drives the code to 0 and 1.", 0, 100)
+    autoencoder_optimizer: Literal["adam", "sgd"] = advanced("adam", "Optimizer of stage 1; sgd is the paper's.")
+    autoencoder_learning_rate: float = advanced(2e-3, "Learning rate of the autoencoder.", 0, 10)
+    autoencoder_weight_decay: float = advanced(0.0, "Weight decay (l2) of the autoencoder.", 0, 10)
+    warmup: float = advanced(0.05, "Fraction of stage 1 in which the learning rate rises.", 0, 1)
+    clip_norm: float | None = advanced(1.0, "Clip the norm of the autoencoder's gradient (none: do not).", 0, 1e9)
 
     # Contrastive divergence (stage 2)
-    epochs: int = setting(10, "Epochs of each capsule layer.", 1, 1e6, estimator="n_iter")
-    learning_rate: float = setting(
-        3e-3, "Learning rate of the capsules; the default for binary neurons is 10 times as much.", 0, 100,
-        estimator="learning_rate",
-    )  # fmt: skip
-    batch_size: int = setting(128, "Images per training step.", 1, 1e6, estimator="batch_size")
+    epochs: int = setting(10, "Epochs of each capsule layer.", 1, 1e6)
+    learning_rate: float = setting(3e-3, "Learning rate of the capsules (binary neurons: 10 times as much).", 0, 100)
+    batch_size: int = setting(128, "Images per training step.", 1, 1e6)
     min_steps: int = setting(1400, "Minimum steps of each stage: small data sets get extra epochs.", 0, 1e9)
-    momentum: float = setting(0.9, "Momentum of SGD.", 0, 0.999, advanced=True)
-    weight_decay: float = setting(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10, advanced=True)
-    chains: int = setting(
-        0, "Persistent chains in each capsule (gaussian neurons with the gate). 0: CD.", 0, 10**5,
-        advanced=True,
-    )  # fmt: skip
-    cd_steps: int = setting(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6, advanced=True)
-    hidden_states: Literal["drawn", "mean"] = setting(
-        "drawn", "Hidden states of the chain: drawn, or kept at their means.", advanced=True
+    momentum: float = advanced(0.9, "Momentum of SGD.", 0, 0.999)
+    weight_decay: float = advanced(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10)
+    chains: int = advanced(0, "Persistent chains in each capsule (gaussian neurons with the gate). 0: CD.", 0, 10**5)
+    cd_steps: int = advanced(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6)
+    hidden_states: Literal["drawn", "mean"] = advanced("drawn", "Hidden states of the chain: drawn, or their means.")
+    gate_targets: Literal["spectral", "none"] = advanced(
+        "spectral", "spectral: the gate learns spectral clusters of the codes' neighbour graph. none: anneal it."
     )
-    gate_targets: Literal["spectral", "none"] = setting(
-        "spectral", "spectral: the gate learns spectral clusters of the codes' neighbour graph. none: anneal it.",
-        advanced=True,
-    )  # fmt: skip
-    neighbours: int = setting(5, "Neighbours of each code in the nearest-neighbour graph.", 1, 1000, advanced=True)
-    gate_loss_weight: float = setting(1.0, "Weight of the gate's cross-entropy loss.", 0, 1000, advanced=True)
-    balance_rate: float = setting(
-        0.3, "Rate at which the gate's bias moves toward the targets' shares (equal use without targets).", 0, 100,
-        advanced=True,
-    )  # fmt: skip
-    gate_temperature: float = setting(
-        30.0, "Initial temperature of the gate when annealing; it falls to 1.", 1, 1e6, advanced=True
-    )
-    anneal_fraction: float = setting(0.7, "Fraction of stage 2 spent annealing.", 0, 1, advanced=True)
+    neighbours: int = advanced(5, "Neighbours of each code in the nearest-neighbour graph.", 1, 1000)
+    gate_loss_weight: float = advanced(1.0, "Weight of the gate's cross-entropy loss.", 0, 1000)
+    balance_rate: float = advanced(0.3, "Rate at which the gate's bias moves toward the targets' shares.", 0, 100)
+    gate_temperature: float = advanced(30.0, "Initial temperature of the gate when annealing; it falls to 1.", 1, 1e6)
+    anneal_fraction: float = advanced(0.7, "Fraction of stage 2 spent annealing.", 0, 1)
 
     # Sampling
-    prior: Prior = setting(  # noqa: RUF009
-        "fitted", "Prior that `sample` draws poses from: fitted to each capsule's images, or the paper's."
+    prior: Prior = setting("fitted", "Prior of sampled poses: fitted to each capsule's images, or the paper's.")  # noqa: RUF009
+    prior_components: int = advanced(8, "Gaussians in each capsule's fitted prior.", 1, 256)
+    prior_scale: float = advanced(1.5, "Factor on the prior's standard deviation (sampling temperature).", 0, 100)
+    logit_scale: float | None = advanced(
+        None,
+        "Factor on the decoded code's logits (default: the largest up to 5 that preserves brightness).",
+        0.1,
+        100,
     )
-    prior_components: int = setting(8, "Gaussians in each capsule's fitted prior.", 1, 256, advanced=True)
-    prior_scale: float = setting(
-        1.5, "Factor on the fitted prior's standard deviation (sampling temperature).", 0, 100, advanced=True
-    )
-    logit_scale: float | None = setting(
-        None, "Factor on the code's logits when decoding (default: the largest up to 5 that preserves brightness).",
-        0.1, 100, advanced=True,
-    )  # fmt: skip
 
     # The run
-    seed: int = setting(0, "Random seed.", -(2**62), 2**62, estimator="random_state")
+    seed: int = setting(0, "Random seed.", -(2**62), 2**62)
     device: Device = setting("auto", "Where to compute; auto takes a GPU if there is one.")  # noqa: RUF009
     threads: int | None = setting(None, "CPU threads (default: all cores).", 1, 1024)
-    checkpoint_seconds: float = setting(20.0, "Seconds between checkpoints.", 0, 1e9, advanced=True)
-    tensorboard: bool = setting(
-        False, "Also write TensorBoard events (needs the `tensorboard` extra).", advanced=True
-    )
+    checkpoint_seconds: float = advanced(20.0, "Seconds between checkpoints.", 0, 1e9)
+    tensorboard: bool = advanced(False, "Also write TensorBoard events (needs the `tensorboard` extra).")
 
     def replace(self, **changes: Any) -> "Config":
         """A copy with some settings changed."""
@@ -170,7 +125,7 @@ FREE_TO_CHANGE = ("device", "threads", "checkpoint_seconds", "tensorboard")  # d
 def from_dict(stored: Any, where: str = "config.json") -> Config:
     """The inverse of `dataclasses.asdict`; every field must be there and valid."""
     if not isinstance(stored, dict) or set(stored) != set(FIELDS):
-        raise RunError(f"{where} is damaged: its settings are not complete")
+        raise RunError(f"{where} is damaged: its settings are incomplete or unknown")
     config = Config(**stored)
     try:
         check(config)
@@ -201,7 +156,7 @@ def check(config: Config) -> None:
     for name, kind in get_type_hints(Config).items():
         value, (low, high) = getattr(config, name), FIELDS[name].metadata["limits"]
         if not _fits(value, kind):
-            choices = get_args(kind) if getattr(kind, "__origin__", None) is Literal else ()
+            choices = get_args(kind) if get_origin(kind) is Literal else ()
             hint = f"; choose one of {', '.join(map(str, choices))}" if choices else ""
             raise InputError(f"{name} cannot be {value!r}{hint}")
         if value is not None and low is not None and not low <= value <= high:
@@ -212,16 +167,14 @@ def check(config: Config) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    choices = getattr(kind, "__args__", ())
-    if getattr(kind, "__origin__", None) is Literal:
+    choices = get_args(kind)
+    if get_origin(kind) is Literal:
         return value in choices
     if choices:  # a union
         return any(_fits(value, choice) for choice in choices)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, kind)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind) and value == value
 
 
 # What a preset, a data set and --literal change from the defaults above.

@@ -10,7 +10,7 @@ class InputError(CapspoeError, ValueError):
 
 
 class DataError(CapspoeError):
-    """Images or labels that cannot be had, or that are not what they should be."""
+    """Images or labels that are missing, or not what they should be."""
 
 
 class RunError(CapspoeError):
@@ -30,4 +30,4 @@ class CapspoeWarning(UserWarning):
 
 
 class DamageWarning(CapspoeWarning):
-    """A file of a run that is not what was written; what replaces it is said."""
+    """A damaged file of a run; the message says what replaces it."""

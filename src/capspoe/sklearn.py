@@ -1,6 +1,5 @@
 """The scikit-learn estimator: capsules as a transformer that also clusters, generates and scores."""
 
-import contextlib
 import dataclasses
 import math
 import sys
@@ -15,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from capspoe.config import FIELDS, Config, check, from_dict
+from capspoe.config import Config, check, from_dict
 from capspoe.core.features import FeatureCode
 from capspoe.core.gates import mask_off
 from capspoe.core.network import Encoded
@@ -25,7 +24,8 @@ from capspoe.run.model import CapsulePoE as Network
 from capspoe.training import in_memory
 from capspoe.training.loops import Step
 
-SETTINGS = {field.metadata["estimator"]: name for name, field in FIELDS.items() if field.metadata["estimator"]}
+SAME = ("gate", "neurons", "learning_rate", "batch_size")
+SETTINGS = {**{name: name for name in SAME}, "n_iter": "epochs", "random_state": "seed"}  # parameters and settings
 WITHOUT_FOLDER = ("data", "checkpoint_seconds", "tensorboard", "layers")  # not settings of an estimator
 
 
@@ -84,18 +84,10 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.n_components = n_components
-        self.n_neurons = n_neurons
-        self.gate = gate
-        self.neurons = neurons
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.n_iter = n_iter
-        self.image_shape = image_shape
-        self.value_range = value_range
-        self.config = config
-        self.verbose = verbose
-        self.random_state = random_state
+        self.n_components, self.n_neurons, self.gate, self.neurons = n_components, n_neurons, gate, neurons
+        self.learning_rate, self.batch_size, self.n_iter = learning_rate, batch_size, n_iter
+        self.image_shape, self.value_range, self.config = image_shape, value_range, config
+        self.verbose, self.random_state = verbose, random_state
 
     # Training.
 
@@ -105,22 +97,19 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         flat, self.image_shape_ = self._flat(X, reset=True)
         self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
         self.model_ = new_network(config, self.image_shape_, flat.shape[1])
-        with self._threads():
-            in_memory.fit(self.model_, self._training_rows(flat), self._print if self.verbose else None)
+        blocks, encode = self.range_.scaled(flat, self.model_.image), self.model_.autoencoder.encode
+        if self.image_shape_ is None:
+            rows = [encode(torch.from_numpy(block)).numpy() for block in blocks]
+        else:
+            rows = [np.rint(255 * block).astype(np.uint8) for block in blocks]
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        in_memory.fit(self.model_, np.concatenate(rows), self._print)
         self.model_.eval()
         self.labels_ = self.predict(X)
         return self
 
-    def _training_rows(self, flat: np.ndarray) -> np.ndarray:
-        """Pixels as uint8 (n, H, W, C), features as codes (n, I, M)."""
-        blocks = self.range_.scaled(flat, self.model_.image)
-        if self.image_shape_ is not None:
-            return np.concatenate([np.rint(255 * block).astype(np.uint8) for block in blocks])
-        encode = self.model_.autoencoder.encode
-        return np.concatenate([encode(torch.from_numpy(block)).numpy() for block in blocks])
-
     def _config(self) -> Config:
-        """The settings of a run."""
         more = dict(self.config or {})
         wrong = [name for name in more if name in WITHOUT_FOLDER or name in SETTINGS.values()]
         if wrong:
@@ -130,22 +119,13 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         settings = {**own, **more, "layers": f"{self.n_components}x{self.n_neurons}", "seed": int(seed)}
-        config = Config().replace(**{name: _plain(value) for name, value in settings.items()})
+        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}  # as in grids
+        config = Config().replace(**plain)
         check(config)
         return config
 
-    @contextlib.contextmanager
-    def _threads(self) -> Iterator[None]:
-        before, wanted = torch.get_num_threads(), self.model_.config.threads
-        if wanted:
-            torch.set_num_threads(wanted)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
     def _print(self, stage: str, step: Step, steps: int) -> None:
-        if step.number % max(1, steps // 10) == 0:
+        if self.verbose and step.number % max(1, steps // 10) == 0:
             name = "loss" if "loss" in step.metrics else "reconstruction"
             print(f"[CapsulePoE] {stage} {step.number}/{steps} {name} {step.metrics[name]:.4f}", file=sys.stderr)
 
@@ -167,9 +147,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
             return flat, None
         shape = with_channels(shape)
         if math.prod(shape) != flat.shape[1]:
-            raise InputError(
-                f"image_shape {tuple(shape)} has {math.prod(shape)} pixels, but X has {flat.shape[1]} features"
-            )
+            raise InputError(f"image_shape {shape} has {math.prod(shape)} pixels, but X has {flat.shape[1]} features")
         return flat, shape
 
     def _blocks(self, X: ArrayLike) -> Iterator[NDArray[np.float32]]:
@@ -282,8 +260,3 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
 def new_network(config: Config, shape: tuple[int, int, int] | None, features: int) -> Network:
     """An untrained network for images of this shape, or for a table of features."""
     return Network(config, shape) if shape else Network(config, (1, features, 1), FeatureCode(features))
-
-
-def _plain(value: Any) -> Any:
-    """NumPy scalars, as in parameter grids, to Python's."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -234,7 +234,7 @@ def test_npy_is_mapped(npy):
     big = np.zeros((5000, 28, 28), np.uint8)
     big[:, 0, 0] = np.arange(5000) % 251
     dataset = open_dataset(npy(big), "all")
-    assert isinstance(dataset._array.base, np.memmap)
+    assert isinstance(dataset._dataset._array.base, np.memmap)
     assert dataset.batch([4999, 3])[:, 0, 0, 0].tolist() == [4999 % 251, 3]
 
 

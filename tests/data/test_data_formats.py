@@ -1,7 +1,6 @@
 """The idx and CIFAR-10 formats."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def test_idx_errors_say_what_is_wrong(tmp_path, data, message):
 def test_cifar_splits(cache):
     """The layout is a label, then the red, the green and the blue plane."""
     names = ("data_batch_1.bin", "data_batch_2.bin", "test_batch.bin")
-    entry = replace(CATALOGUE["cifar10"], name="toy", files=tuple(CachedFile(name, 0, "") for name in names))
+    entry = CATALOGUE["cifar10"]._replace(name="toy", files=tuple(CachedFile(name, 0, "") for name in names))
     entry.folder.mkdir(parents=True)
     for k, name in enumerate(names):
         record = bytes([k]) + bytes([10 * k]) * 1024 + bytes([1]) * 1024 + bytes([2]) * 1024

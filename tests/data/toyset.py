@@ -17,7 +17,7 @@ WEB = {f"/{name}.gz": gzip.compress(data) for name, data in FILES.items()}
 
 def toy_entry(*downloads):
     files = [CachedFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in FILES.items()]
-    return Entry("toy", "Toy", "made here", "none", 40, 0, (28, 28, 1), (), "idx", tuple(files), tuple(downloads))
+    return Entry("toy", "none", 40, 0, (28, 28, 1), (), "idx", tuple(files), tuple(downloads))
 
 
 def register(*urls):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -21,7 +20,7 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(features, "MIN_STEPS", 120)
     patch.setattr(baselines, "RBM_GIBBS", 20)
     for name in ("FULL", "QUICK"):
-        patch.setattr(run, name, replace(getattr(run, name), **FEW))
+        patch.setattr(run, name, getattr(run, name)._replace(**FEW))
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def test_settings_that_cannot_be_read_are_refused(tmp_path, content, message):
         ({"format": 0}, "has no format"),
         ({"format": 1}, "has format 1, but this capspoe reads format 2; train it again"),
         ({"format": 99}, "has format 99, but this capspoe reads format 2; upgrade capspoe"),
-        ({"run_this": "rm"}, "unknown entries .run_this"),
+        ({"run_this": "rm"}, "incomplete or unknown"),
     ],
 )
 def test_bad_settings_with_a_right_checksum_are_refused(tmp_path, change, message):
@@ -131,7 +131,7 @@ def test_missing_settings_are_refused(tmp_path):
     content = checkpoint.settings(CONFIG, IMAGE)
     del content["sha256"], content["epochs"]
     (tmp_path / "config.json").write_bytes(checkpoint.json_bytes(checkpoint.signed(content)))
-    with pytest.raises(RunError, match="not complete"):
+    with pytest.raises(RunError, match="incomplete or unknown"):
         checkpoint.open_run(tmp_path)
 
 

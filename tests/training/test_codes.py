@@ -1,4 +1,4 @@
-"""The codes on disk: written in blocks, resumed where they stopped, and never trusted blindly."""
+"""The codes on disk: written once, and never trusted blindly."""
 
 import json
 
@@ -14,7 +14,7 @@ from capspoe.run.checkpoint import State
 from capspoe.run.log import Interrupted, TrainingLog
 from capspoe.training import codes
 
-COUNT = 2 * codes.BLOCK + 700
+COUNT = 3 * codes.BATCH + 188
 PIXELS = np.random.default_rng(0).integers(0, 255, (COUNT, 5, 5, 1), np.uint8)
 
 
@@ -62,29 +62,26 @@ def test_codes_are_written_once(network, values, tmp_path, log):
     assert len(dataset.rows) == COUNT
 
 
-def test_an_interrupted_encoding_resumes(network, values, tmp_path, log):
+def test_an_interrupted_encoding_starts_again(network, values, tmp_path, log):
     with pytest.raises(Interrupted):
-        codes.codes_in_folder(network, Counting(log=log, stop_after=codes.BLOCK - 1), tmp_path, log)
+        codes.codes_in_folder(network, Counting(log=log, stop_after=codes.BATCH + 1), tmp_path, log)
     log.stop_requested = False
-    dataset = Counting()
-    np.testing.assert_array_equal(codes.codes_in_folder(network, dataset, tmp_path, log), values)
-    assert dataset.rows == list(range(codes.BLOCK, COUNT))
+    np.testing.assert_array_equal(codes.codes_in_folder(network, Counting(), tmp_path, log), values)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "deleted", "checksums", "description"])
-def test_damaged_blocks_are_computed_again(network, values, tmp_path, log, damage):
+def test_damaged_codes_are_computed_again(network, values, tmp_path, log, damage):
     codes.codes_in_folder(network, Counting(), tmp_path, log)
-    path, first = tmp_path / "codes.npy", 0
+    path = tmp_path / "codes.npy"
     content = bytearray(path.read_bytes())
     if damage == "flipped":
         content[-3] ^= 1
-        first = 2 * codes.BLOCK
     elif damage == "cut":
         del content[-3:]
     elif damage == "emptied":
         content.clear()
     elif damage == "checksums":
-        (tmp_path / "codes.json").write_text(json.dumps({"0": "x", "9": "y"}))
+        (tmp_path / "codes.json").write_text(json.dumps({"codes.npy": "x", "shape": values.shape}))
     elif damage == "description":
         (tmp_path / "codes.json").write_text("[")
     path.write_bytes(content)
@@ -92,7 +89,7 @@ def test_damaged_blocks_are_computed_again(network, values, tmp_path, log, damag
         path.unlink()
     dataset = Counting()
     np.testing.assert_array_equal(codes.codes_in_folder(network, dataset, tmp_path, log), values)
-    assert dataset.rows == list(range(first, COUNT))
+    assert dataset.rows == list(range(COUNT))
 
 
 def test_codes_of_other_images_are_not_used(network, tmp_path, log):
@@ -102,20 +99,12 @@ def test_codes_of_other_images_are_not_used(network, tmp_path, log):
     assert dataset.rows == list(range(COUNT - 1))
 
 
-def test_a_disk_that_fails_is_one_line_and_what_is_done_is_kept(network, values, tmp_path, log, monkeypatch):
-    real, calls = codes.hash_of, []
+def test_a_disk_that_fails_is_one_line(network, values, tmp_path, log, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
 
-    def full(*arguments):
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        return real(*arguments)
-
-    monkeypatch.setattr(codes, "hash_of", full)
-    log.checkpoint_seconds = 0
+    monkeypatch.setattr(log, "save_due", full)
     with pytest.raises(RunError, match="No space left on device; files saved before are intact"):
         codes.codes_in_folder(network, Counting(), tmp_path, log)
     monkeypatch.undo()
-    dataset = Counting()
-    np.testing.assert_array_equal(codes.codes_in_folder(network, dataset, tmp_path, log), values)
-    assert dataset.rows == list(range(codes.BLOCK, COUNT))
+    np.testing.assert_array_equal(codes.codes_in_folder(network, Counting(), tmp_path, log), values)

@@ -1,1 +1,1 @@
-"""The commands, one file each, named like the command: its arguments as a dataclass, then the call."""
+"""The commands, one file each, named like the command; the signature and docstring give the options."""

@@ -1,51 +1,79 @@
 """Parsing that the commands share."""
 
-import dataclasses
 import shlex
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import tyro
+from tyro.conf import Positional, arg
 
 from capspoe.config import Device
 from capspoe.errors import InputError
-from capspoe.run.bundled import BUNDLED, find_run
+from capspoe.run.bundled import BUNDLED, find_run, output_folder
+
+if TYPE_CHECKING:
+    from capspoe.data import Dataset
+    from capspoe.run.model import CapsulePoE
 
 RUN_HELP = "The run folder, or mnist-small, which ships with the package."
-RunFolder = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help=RUN_HELP)]]
+RunFolder = Positional[Annotated[Path, arg(metavar="RUN", help=RUN_HELP)]]
 DEFAULT_RUN = Path(BUNDLED)
 Split = Literal["train", "test", "all"]
-RunSplit = Annotated[Split, tyro.conf.arg(help="Which part of the run's data.")]
-MovedData = Annotated[str | None, tyro.conf.arg(help="Where the run's images are now, if they have moved.")]
-AnyDevice = Annotated[Device, tyro.conf.arg(help="Where to compute: auto takes a GPU if there is one.")]
+RunSplit = Annotated[Split, arg(help="Which part of the run's data.")]
+MovedData = Annotated[str | None, arg(help="Where the run's images are now, if they have moved.")]
+Images = Annotated[
+    Positional[str | None], arg(help="A data set, folder, .npy or .npz (default: the run's own data).")
+]
+SplitOf = Annotated[
+    Split | None, arg(help="Which part of it (default: all of a path that you name, otherwise test).")
+]
+ImagePath = Annotated[Positional[str], arg(metavar="IMAGE", help="An image file, a folder, an .npy or .npz.")]
+AnyDevice = Annotated[Device, arg(help="Where to compute: auto takes a GPU if there is one.")]
 
 
-def show_default(value: str) -> str:
-    """What the help says after an option: nothing for flags, nor where the text explains the default."""
-    return "" if value in ("None", "True", "False") else f"(default: {value})"
+# The help shows no default of flags, nor where the text explains it.
+HINT = arg(help_behavior_hint=lambda value: "" if value in ("None", "True", "False") else f"(default: {value})")
 
 
-HINT = tyro.conf.arg(help_behavior_hint=show_default)
+def command(function: Callable[..., None]) -> Callable[[list[str]], None]:
+    """Make a function a command: tyro derives the arguments from its signature and docstring."""
+
+    @wraps(function)
+    def call(**arguments: Any) -> None:
+        if arguments.get("run"):
+            arguments["run"] = find_run(arguments["run"])
+        function(**arguments)
+
+    return partial(parse, call, function.__name__)
 
 
-def parse(cls: type, command: str, argv: list[str]) -> Any:
-    """The arguments of a command, the run found; tyro prints help and errors, and exits with 2."""
-    for name, kind in get_type_hints(cls, include_extras=True).items():  # tyro has no switch for all hints
-        cls.__annotations__[name] = Annotated[kind, HINT]
-    config = (
-        tyro.conf.OmitArgPrefixes,
-        tyro.conf.HelptextFromCommentsOff,
-        tyro.conf.FlagCreatePairsOff,
-        tyro.conf.DisallowNone,
-    )
-    arguments: Any = tyro.cli(cls, prog=f"capspoe {command}", args=argv, config=config)
-    run = getattr(arguments, "run", None)
-    return arguments if run is None else dataclasses.replace(arguments, run=find_run(run))
+def parse(target: Callable[..., Any], name: str, argv: list[str]) -> Any:
+    """Call a function or dataclass with the arguments of a command; tyro prints help and errors, and exits with 2."""
+    for argument, kind in get_type_hints(target, include_extras=True).items():  # tyro has no switch for all hints
+        target.__annotations__[argument] = Annotated[kind, HINT]
+    conf = tyro.conf
+    config = (conf.OmitArgPrefixes, conf.HelptextFromCommentsOff, conf.FlagCreatePairsOff, conf.DisallowNone)
+    return tyro.cli(target, prog=f"capspoe {name}", args=argv, config=config)
 
 
 def check_suffix(path: Path, *suffixes: str) -> None:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
+
+
+def figure_path(run: Path, name: str) -> Path:
+    """Where a figure about a run goes."""
+    return output_folder(run) / "figures" / name
+
+
+def open_for_run(model: "CapsulePoE", run: Path, images: str | None, split: str | None) -> "Dataset":
+    """The run's own images or others, as the network expects them."""
+    from capspoe.data import CATALOGUE, open_for
+
+    split = split or ("test" if images is None or images in CATALOGUE else "all")
+    return open_for(model.config, model.image, images, split, run=run)
 
 
 def command_line(*words: object) -> str:

@@ -1,13 +1,10 @@
 """`capspoe encode`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tyro
-
-from capspoe.commands.arguments import AnyDevice, RunFolder, check_suffix, parse
+from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,56 +16,46 @@ if TYPE_CHECKING:
 BLOCK = 1024  # images encoded at once
 
 
-@dataclass(frozen=True)
-class Encode:
-    """Which capsule is on for each image, and its pose, with file names and labels where they are known.
-
-    x.npz has on (n, J), hidden (n, J, N), labels (n,) and file (n,). x.csv and x.parquet have a row for each image:
-    file, label, capsule, probability, typicality (the share of these images that come back worse), pose.
-    """
-
-    run: RunFolder
-    out: Path
-    """x.npz, x.csv or x.parquet"""
-    images: tyro.conf.Positional[str | None] = None
-    """A data set, folder, .npy or .npz (default: the run's own data)."""
-    split: Literal["train", "test", "all"] | None = None
-    """Which part of it (default: all of a path that you name, otherwise test)."""
-    device: AnyDevice = "auto"
-
-
 class Block(NamedTuple):
     on: "np.ndarray"  # (b, J)
     hidden: "np.ndarray"  # (b, J, N)
     error: "np.ndarray | None"  # (b,): mean squared error of the reconstructions, for tables
 
 
-def encode(argv: list[str]) -> None:
-    a = parse(Encode, "encode", argv)
-    check_suffix(a.out, ".npz", ".csv", ".parquet")
+@command
+def encode(
+    run: RunFolder, out: Path, images: Images = None, split: SplitOf = None, device: AnyDevice = "auto"
+) -> None:
+    """Which capsule is on for each image, and its pose, with file names and labels where they are known.
+
+    x.npz has on (n, J), hidden (n, J, N), labels (n,) and file (n,). x.csv and x.parquet have a row for each image:
+    file, label, capsule, probability, typicality (the share of these images that come back worse), pose.
+
+    Args:
+        out: x.npz, x.csv or x.parquet
+    """
+    check_suffix(out, ".npz", ".csv", ".parquet")
     import numpy as np
 
-    from capspoe import data
     from capspoe.run import distributed
     from capspoe.run.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
-    as_table = a.out.suffix.lower() != ".npz"
-    split = a.split or ("test" if a.images is None or a.images in data.CATALOGUE else "all")
+    as_table = out.suffix.lower() != ".npz"
     with distributed.process_group():
         with distributed.fail_together():
-            if a.out.suffix.lower() == ".parquet":
+            if out.suffix.lower() == ".parquet":
                 require_pyarrow()
-            model = CapsulePoE.load(a.run, a.device)
-            dataset = data.open_for(model.config, model.image, a.images, split, run=a.run)
+            model = CapsulePoE.load(run, device)
+            dataset = open_for_run(model, run, images, split)
         blocks = encoded_blocks(model, dataset, as_table)
         if not distributed.is_main():
             for _ in blocks:
                 pass
             return
         if as_table:
-            write_table(columns(dataset, blocks), a.out)
-            print(a.out)
+            write_table(columns(dataset, blocks), out)
+            print(out)
             return
         on = []
 
@@ -77,14 +64,14 @@ def encode(argv: list[str]) -> None:
                 on.append(block.on)
                 yield block.hidden
 
-        with npz_writer(a.out) as file:  # `hidden` is written block by block, in constant memory
+        with npz_writer(out) as file:  # `hidden` is written block by block, in constant memory
             file.add_pieces("hidden", (len(dataset), *model.top.upper), np.float32, hidden())
             file.add("on", np.concatenate(on))
             if dataset.labels is not None:
                 file.add("labels", dataset.labels)
             if dataset.file_names is not None:
                 file.add("file", np.array(dataset.file_names))
-    print(a.out)
+    print(out)
 
 
 def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Block]:
@@ -115,13 +102,11 @@ def columns(dataset: "Dataset", blocks: Iterator[Block]) -> dict[str, Any]:
 
     from capspoe.figures.gallery import label_of
 
-    found: dict[str, list[Any]] = {"capsule": [], "probability": [], "error": [], "pose": []}
+    parts = []
     for block in blocks:
         winner = block.on.argmax(-1)
-        pose = block.hidden[np.arange(len(winner)), winner]
-        for column, values in zip(found.values(), (winner, block.on.max(-1), block.error, pose), strict=True):
-            column.append(values)
-    capsule, *rest = (np.concatenate(values) for values in found.values())
+        parts.append((winner, block.on.max(-1), block.error, block.hidden[np.arange(len(winner)), winner]))
+    capsule, *rest = (np.concatenate(values) for values in zip(*parts, strict=True))
     probability, error, pose = (values.astype(np.float64) for values in rest)
     rows = np.arange(len(dataset))
     labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in rows.tolist()]}
@@ -140,19 +125,17 @@ def write_table(table: dict[str, Any], path: Path) -> None:
     """Write columns as .csv or .parquet."""
     import csv
 
-    from capspoe.run.atomic import disk_errors, replacing
+    from capspoe.run.atomic import replacing
 
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            if path.suffix.lower() == ".parquet":
-                arrow, parquet = require_pyarrow()
-                parquet.write_table(arrow.table(table), temporary)
-                return
-            with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-                writer = csv.writer(file)
-                writer.writerow(table)
-                writer.writerows(zip(*table.values(), strict=True))
+    with replacing(path) as temporary:
+        if path.suffix.lower() == ".parquet":
+            arrow, parquet = require_pyarrow()
+            parquet.write_table(arrow.table(table), temporary)
+            return
+        with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))
 
 
 def require_pyarrow() -> Any:
@@ -160,7 +143,6 @@ def require_pyarrow() -> Any:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise InputError(
-            "--out x.parquet needs the package pyarrow: pip install 'capspoe[parquet]', or write x.csv"
-        ) from None
+        advice = "pip install 'capspoe[parquet]', or write x.csv"
+        raise InputError(f"--out x.parquet needs the package pyarrow: {advice}") from None
     return pyarrow, parquet

@@ -1,13 +1,9 @@
 """`capspoe explain`."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import tyro
-
-from capspoe.commands.arguments import RunFolder, check_suffix, parse
-from capspoe.run.bundled import output_folder
+from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,49 +11,52 @@ if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
 
-@dataclass(frozen=True)
-class Explain:
-    """Pull apart objects that overlap in an image: which capsules, each object alone, and whose each pixel is."""
+@command
+def explain(
+    run: RunFolder,
+    image: ImagePath,
+    objects: int | None = None,
+    compose: Literal["maximum", "sum", "occlusion"] = "maximum",
+    shift: float = 0.0,
+    count: int = 10,
+    out: Path | None = None,
+) -> None:
+    """Pull apart objects that overlap in an image: which capsules, each object alone, and whose each pixel is.
 
-    run: RunFolder
-    image: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
-    """An image file, a folder, an .npy or .npz."""
-    objects: int | None = None
-    """Number of objects in an image (default: found for each image, up to 3)."""
-    compose: Literal["maximum", "sum", "occlusion"] = "maximum"
-    """How objects overlap: strokes, light, or opaque with the first in front."""
-    shift: float = 0.0
-    """Pixels by which objects may lie away from their usual place, such as 2 for digits that are not centred."""
-    count: int = 10
-    """Number of images, if there are many."""
-    out: Path | None = None
-    """x.png, or x.npz with all arrays (default: RUN/figures/explain.png)."""
-
-
-def explain(argv: list[str]) -> None:
-    a = parse(Explain, "explain", argv)
-    out = a.out or output_folder(a.run) / "figures" / "explain.png"
+    Args:
+        objects: Number of objects in an image (default: found for each image, up to 3).
+        compose: How objects overlap: strokes, light, or opaque with the first in front.
+        shift: Pixels by which objects may lie away from their usual place, such as 2 for digits that are not centred.
+        count: Number of images, if there are many.
+        out: x.png, or x.npz with all arrays (default: RUN/figures/explain.png).
+    """
+    out = out or figure_path(run, "explain.png")
     check_suffix(out, ".png", ".npz")
     from capspoe.core.checks import check_count
     from capspoe.figures.explanation import draw_explanation
     from capspoe.figures.sheet import write
-    from capspoe.run.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
-    check_count("count", a.count)
-    model = CapsulePoE.load(a.run)
-    images = model.array(model.tensor(open_images(model, a.image, a.count)))
-    found = model.explain(images, a.objects, a.compose, a.shift)
+    check_count("count", count)
+    model = CapsulePoE.load(run)
+    images = model.array(model.tensor(open_images(model, image, count)))
+    found = model.explain(images, objects, compose, shift)
     for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
         parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]
         print(f"image {row}: {', '.join(parts)}")
     if out.suffix == ".npz":
-        with npz_writer(out) as file:
-            for name, values in found._asdict().items():
-                file.add(name, values)
+        write_arrays(found, out)
     else:
         write(draw_explanation(images, found), out)
     print(out)
+
+
+def write_arrays(found: NamedTuple, path: Path) -> None:
+    from capspoe.run.atomic import npz_writer
+
+    with npz_writer(path) as file:
+        for name, values in found._asdict().items():
+            file.add(name, values)
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
@@ -79,7 +78,5 @@ def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
 
 def light_edge(images: "np.ndarray") -> bool:
     """Whether the border of images (n, H, W, C) in [0, 1] is mostly light."""
-    import numpy as np
-
-    edges = (images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1])
-    return float(np.median(np.concatenate([edge.ravel() for edge in edges]))) > 0.5
+    inside = images[:, 1:-1, 1:-1]
+    return bool((images > 0.5).sum() - (inside > 0.5).sum() > (images.size - inside.size) / 2)

@@ -1,29 +1,25 @@
 """`capspoe explore`."""
 
-from dataclasses import dataclass
-
-from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, parse
+from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, command
 
 
-@dataclass(frozen=True)
-class Explore:
+@command
+def explore(
+    run: RunFolder = DEFAULT_RUN,
+    port: int | None = None,
+    no_browser: bool = False,
+    host: str = "127.0.0.1",
+    data: MovedData = None,
+) -> None:
     """Open a local web page: move a capsule's pose, draw a digit, watch the routing.
 
     It also follows a run that is still training. Ctrl-C stops it.
+
+    Args:
+        port: The port (default: the first free one from 8765 on).
+        no_browser: Print the address without opening a browser.
+        host: The address to listen on. Any address but this machine's own lets others use the page.
     """
-
-    run: RunFolder = DEFAULT_RUN
-    port: int | None = None
-    """The port (default: the first free one from 8765 on)."""
-    no_browser: bool = False
-    """Print the address without opening a browser."""
-    host: str = "127.0.0.1"
-    """The address to listen on. Any address but this machine's own lets others use the page."""
-    data: MovedData = None
-
-
-def explore(argv: list[str]) -> None:
-    a = parse(Explore, "explore", argv)
     from capspoe.explorer.server import serve
 
-    serve(a.run, a.host, a.port, not a.no_browser, a.data)
+    serve(run, host, port, not no_browser, data)

@@ -1,25 +1,17 @@
 """`capspoe report`."""
 
-from dataclasses import dataclass
-
-from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, parse
+from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, command
 
 
-@dataclass(frozen=True)
-class Report:
+@command
+def report(run: RunFolder = DEFAULT_RUN, image: int = 0, data: MovedData = None) -> None:
     """Write one page about a run, RUN/report.html, that needs no other file; its figures go to RUN/figures too.
 
     For the bundled network, RUN is runs/mnist-small.
+
+    Args:
+        image: The test image whose routing is shown.
     """
-
-    run: RunFolder = DEFAULT_RUN
-    image: int = 0
-    """The test image whose routing is shown."""
-    data: MovedData = None
-
-
-def report(argv: list[str]) -> None:
-    a = parse(Report, "report", argv)
     from capspoe.report.page import write_report
 
-    print(write_report(a.run, a.image, a.data))
+    print(write_report(run, image, data))

@@ -1,42 +1,41 @@
 """`capspoe sample`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from capspoe.commands.arguments import DEFAULT_RUN, AnyDevice, RunFolder, check_suffix, parse
+from capspoe.commands.arguments import DEFAULT_RUN, AnyDevice, RunFolder, check_suffix, command
 from capspoe.config import Prior
 from capspoe.errors import InputError
 
 MAX_SHOWN = 20_000  # images in one picture
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """Generate images from a trained run: one column for each capsule in a .png, arrays in an .npz."""
+@command
+def sample(
+    run: RunFolder = DEFAULT_RUN,
+    *,
+    out: Path,
+    count: int = 4,
+    capsule: int | None = None,
+    prior: Prior | None = None,
+    gibbs: int = 0,
+    prior_scale: float | None = None,
+    seed: int = 0,
+    device: AnyDevice = "auto",
+) -> None:
+    """Generate images from a trained run: one column for each capsule in a .png, arrays in an .npz.
 
-    run: RunFolder = DEFAULT_RUN
-    out: Path
-    """x.png, or x.npz with images (capsules, count, H, W, C) in [0, 1] and capsule (capsules,)."""
-    count: int = 4
-    """Images of EACH capsule: --count 100 with 20 capsules is 2,000. (In Python, model.sample(100) is 100 in all.)"""
-    capsule: int | None = None
-    """Only this capsule."""
-    prior: Prior | None = None
-    """fitted: the distribution of the capsule's own images. model: the energy itself, by chains from noise.
-    standard: the paper's sigmoid(N(0, 1))."""
-    gibbs: int = 0
-    """Further Gibbs steps."""
-    prior_scale: float | None = None
-    """Factor on the fitted prior's standard deviation: more is varied, less is typical (default: the run's)."""
-    seed: int = 0
-    """The same seed gives the same images."""
-    device: AnyDevice = "auto"
-
-
-def sample(argv: list[str]) -> None:
-    a = parse(Sample, "sample", argv)
-    check_suffix(a.out, ".png", ".npz")
+    Args:
+        out: x.png, or x.npz with images (capsules, count, H, W, C) in [0, 1] and capsule (capsules,).
+        count: Images of EACH capsule: --count 100 with 20 capsules is 2,000. (In Python, model.sample(100) is 100.)
+        capsule: Only this capsule.
+        prior: fitted: the distribution of the capsule's own images. model: the energy itself, by chains from noise.
+            standard: the paper's sigmoid(N(0, 1)).
+        gibbs: Further Gibbs steps.
+        prior_scale: Factor on the prior's standard deviation: more is varied, less is typical (default: the run's).
+        seed: The same seed gives the same images.
+    """
+    check_suffix(out, ".png", ".npz")
     import numpy as np
     from rich.console import Console
     from rich.progress import track
@@ -48,36 +47,34 @@ def sample(argv: list[str]) -> None:
     from capspoe.run.model import CapsulePoE
     from capspoe.run.pictures import tile, write_png
 
-    model = CapsulePoE.load(a.run, a.device)
+    model = CapsulePoE.load(run, device)
     J = model.top.upper[0]
-    check_count("count", a.count)
-    if a.capsule is not None:
-        check_capsule("capsule", a.capsule, J)
-    capsules = list(range(J)) if a.capsule is None else [a.capsule]
-
-    if a.out.suffix.lower() == ".png" and a.count * len(capsules) > MAX_SHOWN:
+    check_count("count", count)
+    if capsule is not None:
+        check_capsule("capsule", capsule, J)
+    capsules = list(range(J)) if capsule is None else [capsule]
+    if out.suffix.lower() == ".png" and count * len(capsules) > MAX_SHOWN:
         raise InputError(f"a .png shows at most {MAX_SHOWN:,} images; lower --count, or write x.npz")
 
-    def chunks(capsule: int) -> Iterator[np.ndarray]:
+    def chunks(j: int) -> Iterator[np.ndarray]:
         # Image k of capsule j has index k J + j: the same alone, with others, and in samples.png.
-        for start in range(0, a.count, CHUNK):
-            index = J * np.arange(start, min(start + CHUNK, a.count)) + capsule
-            on = np.full(len(index), capsule)
-            yield sample_at(model, index, on, a.prior, a.gibbs, a.seed, a.prior_scale).images
+        for start in range(0, count, CHUNK):
+            index = J * np.arange(start, min(start + CHUNK, count)) + j
+            yield sample_at(model, index, np.full(len(index), j), prior, gibbs, seed, prior_scale).images
 
-    if a.out.suffix.lower() == ".npz":
-        with npz_writer(a.out) as file:
+    if out.suffix.lower() == ".npz":
+        with npz_writer(out) as file:
             file.add("capsule", np.array(capsules, np.int64))
-            shape = (len(capsules), a.count, *model.image)
+            shape = (len(capsules), count, *model.image)
             progress = track(capsules, "sampling", console=Console(stderr=True), transient=True)
             file.add_pieces("images", shape, np.float32, (part for j in progress for part in chunks(j)))
     else:
         columns = [np.concatenate(list(chunks(j))) for j in capsules]
-        write_png(tile(np.stack(columns, 1), scale=2), a.out)
-    if a.prior == "model":
-        found = r_hat(model.top, seed=a.seed)
+        write_png(tile(np.stack(columns, 1), scale=2), out)
+    if prior == "model":
+        found = r_hat(model.top, seed=seed)
         print(
             f"{STEPS} steps of {LEAPS} leaps from noise; split R-hat of 8 chains per capsule: median "
             f"{found.median():.2f}, worst {found.max():.2f} (capsule {int(found.argmax())})"
         )
-    print(a.out)
+    print(out)

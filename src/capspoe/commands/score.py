@@ -1,42 +1,30 @@
 """`capspoe score`."""
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import tyro
-
-from capspoe.commands.arguments import AnyDevice, RunFolder, check_suffix, parse
+from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
 from capspoe.commands.encode import BLOCK, require_pyarrow, write_table
 from capspoe.errors import CapspoeError
 
 COMPARED = 2000  # test images of the run that typicality refers to
 
 
-@dataclass(frozen=True)
-class Score:
+@command
+def score(
+    run: RunFolder, images: Images = None, split: SplitOf = None, out: Path | None = None, device: AnyDevice = "auto"
+) -> None:
     """How likely each image is under the model, to find odd ones: the oddest come first.
 
     The score is the log-likelihood of the image's code plus that of its pixels given the code. Typicality is the
     share of the run's own test images that are odder, by the weaker of the two in standard deviations.
+
+    Args:
+        out: x.csv or x.parquet (default: print the ten oddest).
     """
-
-    run: RunFolder
-    images: tyro.conf.Positional[str | None] = None
-    """A data set, folder, .npy or .npz (default: the run's own data)."""
-    split: Literal["train", "test", "all"] | None = None
-    """Which part of it (default: all of a path that you name, otherwise test)."""
-    out: Path | None = None
-    """x.csv or x.parquet (default: print the ten oddest)."""
-    device: AnyDevice = "auto"
-
-
-def score(argv: list[str]) -> None:
-    a = parse(Score, "score", argv)
-    if a.out:
-        check_suffix(a.out, ".csv", ".parquet")
-        if a.out.suffix.lower() == ".parquet":
+    if out:
+        check_suffix(out, ".csv", ".parquet")
+        if out.suffix.lower() == ".parquet":
             require_pyarrow()
     import numpy as np
 
@@ -45,9 +33,8 @@ def score(argv: list[str]) -> None:
     from capspoe.figures.gallery import label_of
     from capspoe.run.model import CapsulePoE
 
-    model = CapsulePoE.load(a.run, a.device)
-    split = a.split or ("test" if a.images is None or a.images in data.CATALOGUE else "all")
-    dataset = data.open_for(model.config, model.image, a.images, split, run=a.run)
+    model = CapsulePoE.load(run, device)
+    dataset = open_for_run(model, run, images, split)
 
     def scored(images: data.Dataset) -> Scores:
         *parts, log_z = zip(*(model.score(pixels) for pixels in images.batches(BLOCK)), strict=True)
@@ -55,11 +42,10 @@ def score(argv: list[str]) -> None:
         return Scores(code, pixels, capsule, error, log_z[0])
 
     found = scored(dataset)
-    odd, parts = found.total, (found.total, found.code, found.pixels)
-    table = dict(zip(("score", "code", "pixels"), (part.round(2) for part in parts), strict=True))
-    table["capsule"] = found.capsule
+    odd, scores = found.total, {"score": found.total, "code": found.code, "pixels": found.pixels}
+    table = {name: values.round(2) for name, values in scores.items()} | {"capsule": found.capsule}
     with suppress(CapspoeError, OSError):  # without the run's own images there is nothing to compare with
-        usual = scored(data.open_for(model.config, model.image, run=a.run).first(COMPARED))
+        usual = scored(data.open_for(model.config, model.image, run=run).first(COMPARED))
         odd = found.weaker(usual)
         table["typicality"] = (np.searchsorted(np.sort(usual.weaker(usual)), odd) / len(usual.code)).round(4)
     table["error"] = found.error.astype(np.float64).round(6)
@@ -71,9 +57,9 @@ def score(argv: list[str]) -> None:
         f"log Z between {log_z.lower:.1f} and {log_z.upper:.1f}; its estimates differ by at most "
         f"{max(map(abs, log_z.gaps)):.1f} nats in a capsule"
     )
-    if a.out:
-        write_table(rows, a.out)
-        print(a.out)
+    if out:
+        write_table(rows, out)
+        print(out)
         return
     print("  ".join(f"{name:>10}" for name in rows))
     for row in list(zip(*rows.values(), strict=True))[:10]:

@@ -1,13 +1,13 @@
 """`capspoe sort`."""
 
 import os
-from dataclasses import dataclass
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from capspoe.commands.arguments import command_line, parse
+from capspoe.commands.arguments import command, command_line, open_for_run
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,79 +40,78 @@ img { aspect-ratio: 1; object-fit: contain; image-rendering: auto; background: v
 """
 
 
-@dataclass(frozen=True)
-class Sort:
+@command
+def sort(
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")],
+    out: Path,
+    groups: int | None = None,
+    link: bool = False,
+    copy: bool = False,
+    size: int | None = None,
+    run: Path | None = None,
+) -> None:
     """Sort a folder of images into groups that look alike, without labels.
 
     Trains a network in OUT/run first, unless a finished one is there. Writes OUT/groups.csv and OUT/index.html, which
     shows every group. Your images are never moved, changed or deleted.
+
+    Args:
+        folder: The folder of images.
+        out: The folder to write to.
+        groups: Number of groups, not counting that of the odd ones out (default: found from the images).
+        link: Also make a folder of links for each group.
+        copy: Also make a folder of copies for each group.
+        size: Resize images to this many pixels for the network (default: as `capspoe train`).
+        run: Use this run instead of training one.
     """
-
-    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FOLDER", help="The folder of images.")]]
-    out: Path
-    """The folder to write to."""
-    groups: int | None = None
-    """Number of groups, not counting that of the odd ones out (default: found from the images)."""
-    link: bool = False
-    """Also make a folder of links for each group."""
-    copy: bool = False
-    """Also make a folder of copies for each group."""
-    size: int | None = None
-    """Resize images to this many pixels for the network (default: as `capspoe train`)."""
-    run: Path | None = None
-    """Use this run instead of training one."""
-
-
-def sort(argv: list[str]) -> None:
-    a = parse(Sort, "sort", argv)
-    if a.link and a.copy:
+    if link and copy:
         raise InputError("choose --link or --copy, not both")
-    if not a.folder.is_dir():
-        raise InputError(f"{a.folder} is not a folder of images")
-    if a.out.resolve().is_relative_to(a.folder.resolve()):
-        raise InputError(f"--out must be outside {a.folder}, so that what is written is not sorted the next time")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder of images")
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"--out must be outside {folder}, so that what is written is not sorted the next time")
     import numpy as np
 
     from capspoe.commands.encode import columns, encoded_blocks, write_table
-    from capspoe.data import open_for
     from capspoe.run.atomic import disk_errors
 
-    run = a.run or a.out / "run"
-    model = find_model(a, run)
-    dataset = open_for(model.config, model.image, str(a.folder), "all")
+    network = run or out / "run"
+    model = find_model(network, folder, groups, size, train=run is None)
+    dataset = open_for_run(model, network, str(folder), "all")
     table = columns(dataset, encoded_blocks(model, dataset, errors=True))
     odd, capsules = odd_ones(np.array(table.pop("error"))), table.pop("capsule")
     names = [ODD if is_odd else f"group-{j:02d}" for is_odd, j in zip(odd, capsules, strict=True)]
     table = {"file": table.pop("file"), "group": names, **table}
-    groups: dict[str, list[str]] = {name: [] for name in sorted(set(names))}
+    files: dict[str, list[str]] = {name: [] for name in sorted(set(names))}
     for row in np.argsort(-np.array(table["typicality"]), kind="stable").tolist():
-        groups[names[row]].append(table["file"][row])
-    if there := [name for name in groups if (a.link or a.copy) and (a.out / name).exists()]:
-        raise InputError(
-            f"{a.out / there[0]} exists already; remove the groups of the last time, or choose another --out"
-        )
-    write_table(table, a.out / "groups.csv")
-    with disk_errors(a.out):
-        write_page(groups, a.folder.resolve(), a.out)
-        if a.link or a.copy:
-            place_files(groups, a.folder.resolve(), a.out, a.copy)
+        files[names[row]].append(table["file"][row])
+    if there := [name for name in files if (link or copy) and (out / name).exists()]:
+        raise InputError(f"{out / there[0]} exists already; remove the old groups, or choose another --out")
+    write_table(table, out / "groups.csv")
+    with disk_errors(out):
+        write_page(files, folder.resolve(), out)
+        for name, images in files.items() if link or copy else ():
+            (out / name).mkdir()
+            for file in images:
+                source, target = folder.resolve() / file, out / name / file.replace("/", "__")
+                shutil.copy2(source, target) if copy else target.symlink_to(source)
     print(f"{len(names)} images in {len(set(names) - {ODD})} groups, {names.count(ODD)} odd ones out")
-    print(a.out / "index.html", a.out / "groups.csv", f"  next      {command_line('explore', run)}", sep="\n")
+    print(out / "index.html", out / "groups.csv", f"  next      {command_line('explore', network)}", sep="\n")
 
 
-def find_model(a: Sort, run: Path) -> "CapsulePoE":
-    """The network of the run, trained now if it is not finished."""
+def find_model(run: Path, folder: Path, groups: int | None, size: int | None, train: bool) -> "CapsulePoE":
+    """The network of the run; with `train`, it is trained now if it is not finished."""
     from capspoe.config import preset
     from capspoe.run import checkpoint
     from capspoe.run.model import CapsulePoE
     from capspoe.training.train import train_run
 
-    if not a.run and not (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
-        config = preset("small", str(a.folder)).replace(layers=f"{a.groups or 'auto'}x16", size=a.size, skip_bad=True)
+    if train and not (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
+        config = preset("small", str(folder)).replace(layers=f"{groups or 'auto'}x16", size=size, skip_bad=True)
         return train_run(config, run).model
     model = CapsulePoE.load(run)
-    if a.groups not in (None, model.top.upper[0]):
-        raise InputError(f"{run} has {model.top.upper[0]} groups; choose another --out for {a.groups}")
+    if groups not in (None, model.top.upper[0]):
+        raise InputError(f"{run} has {model.top.upper[0]} groups; choose another --out for {groups}")
     return model
 
 
@@ -144,14 +143,3 @@ def write_page(groups: dict[str, list[str]], folder: Path, out: Path) -> None:
     count = sum(map(len, groups.values()))
     text = page.render(folder=folder.name, count=count, groups=shown, odd=ODD, style=style)
     write_atomic(out / "index.html", text.encode(errors="replace"))
-
-
-def place_files(groups: dict[str, list[str]], folder: Path, out: Path, copy: bool) -> None:
-    """Fill OUT/<group> with links or copies; the path below the folder becomes part of the name."""
-    import shutil
-
-    for name, images in groups.items():
-        (out / name).mkdir()
-        for file in images:
-            target = out / name / file.replace("/", "__")
-            shutil.copy2(folder / file, target) if copy else target.symlink_to(folder / file)

@@ -1,5 +1,6 @@
 """`capspoe train`."""
 
+import argparse
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -11,11 +12,15 @@ from capspoe.config import FIELDS, PRESETS, Config, check, preset
 
 
 def train(argv: list[str]) -> None:
-    # Presets change the defaults that --help shows, so they are looked up before the real parser runs.
-    first = parsed(argv, _value_of(argv, None) or "mnist")
-    a = first if first.data == (_value_of(argv, None) or "mnist") else parsed(argv, first.data)
-    groups = {**vars(a.basic), **vars(a.advanced)}
-    config = Config(data=a.data, **groups)
+    # Presets and data sets change the defaults that --help shows, so they are looked up before the real parser runs.
+    scanner = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for word in ("data", "--preset", "--neurons"):
+        scanner.add_argument(word, nargs="?")
+    found, _ = scanner.parse_known_args(argv)
+    data = found.data or "mnist"
+    while (a := parsed(argv, data, found.preset, found.neurons)).data != data:
+        data = a.data
+    config = Config(data=data, **vars(a.basic), **vars(a.advanced))
     check(config)
     from capspoe.run import distributed
     from capspoe.training.train import default_folder, train_run
@@ -31,10 +36,9 @@ def train(argv: list[str]) -> None:
     print(f"  next      {command_line('sample', folder, '--count', 100, '--out', 'samples.npz')}")
 
 
-def parsed(argv: list[str], data: str) -> Any:
+def parsed(argv: list[str], data: str, name: str | None, neurons: str | None) -> Any:
     """The arguments, with the defaults of the preset and the data set."""
-    name = _value_of(argv, "--preset")
-    start = preset(name if name in PRESETS else "small", data, "--literal" in argv, _value_of(argv, "--neurons"))
+    start = preset(name if name in PRESETS else "small", data, "--literal" in argv, neurons)
     Basic, Advanced = group("Basic", start, advanced=False), group("Advanced", start, advanced=True)
 
     @dataclasses.dataclass(frozen=True)
@@ -69,15 +73,3 @@ def group(title: str, start: Config, advanced: bool) -> type:
             text = tyro.conf.arg(help=field.metadata["no_help" if default is True else "help"])
             fields.append((name, Annotated[kinds[name], text, HINT], dataclasses.field(default=default)))
     return dataclasses.make_dataclass(title, fields, frozen=True)
-
-
-def _value_of(argv: list[str], option: str | None) -> str | None:
-    """The value of an option, or the first positional argument, before the real parser has run."""
-    for k, word in enumerate(argv):
-        if option is None and not word.startswith("-") and (k == 0 or not argv[k - 1].startswith("--")):
-            return word
-        if option and word.startswith(option + "="):
-            return word.split("=", 1)[1]
-        if option and word == option and k + 1 < len(argv):
-            return argv[k + 1]
-    return None

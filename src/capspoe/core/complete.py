@@ -27,7 +27,6 @@ from capspoe.errors import InputError
 VARIANCE = 0.2  # sigma^2 of a pixel; this and EVIDENCE had the least error on halves of 200 training images of MNIST
 EVIDENCE = 0.25  # weight of the log evidence: the pixels of a stroke err together
 NEWTON_STEPS, STEPS, LEAPS = 12, 8, 4
-REGIONS = ("left", "right", "top", "bottom", "centre")
 
 
 class Completion(NamedTuple):
@@ -61,7 +60,7 @@ def find_mask(mask: Any, shape: tuple[int, int]) -> Bool[np.ndarray, "..."]:
     try:
         left, top, wide, high = boxes[mask] if mask in boxes else map(int, mask.split(","))
     except ValueError:
-        raise InputError(f"mask must be {', '.join(REGIONS)} or LEFT,TOP,WIDTH,HEIGHT, not {mask!r}") from None
+        raise InputError(f"mask must be {', '.join(boxes)} or LEFT,TOP,WIDTH,HEIGHT, not {mask!r}") from None
     hidden = np.zeros(shape, bool)
     hidden[max(top, 0) : max(top + high, 0), max(left, 0) : max(left + wide, 0)] = True
     return hidden

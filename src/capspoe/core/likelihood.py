@@ -40,10 +40,6 @@ class LogZ(NamedTuple):
     upper: float
     gaps: tuple[float, ...]  # upper - lower of each capsule's integral
 
-    @property
-    def middle(self) -> float:
-        return (self.lower + self.upper) / 2
-
 
 class Mixture(NamedTuple):
     """A mixture of K Gaussians for each capsule."""
@@ -119,12 +115,10 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
     found = torch.arange(J * MODES, device=layer.d.device)
     q = around_modes(p, prior, Noise(seed, 0, found, layer.d.dtype))
     index = torch.arange(J * CHAINS, device=layer.d.device)
-    step = 0
+    steps = itertools.count(1)
 
     def noise() -> Noise:
-        nonlocal step
-        step += 1
-        return Noise(seed, step, index, layer.d.dtype)
+        return Noise(seed, next(steps), index, layer.d.dtype)
 
     def anneal(h: Tensor, times: list[float]) -> tuple[Tensor, Tensor]:
         """Log weights of chains from the first time to the last, and their ends."""
@@ -200,6 +194,7 @@ def log_z_of(network: Network) -> LogZ:
 def score(network: Network, images: Any) -> Scores:
     """The likelihood of each image's code and of its pixels given the code; needs the gate and gaussian neurons."""
     log_z, parts = log_z_of(network), []
+    middle = (log_z.lower + log_z.upper) / 2
     for x in network.chunks(images):
         up = network.up(x)
         given = torch.zeros(len(x), device=x.device)
@@ -207,7 +202,7 @@ def score(network: Network, images: Any) -> Scores:
             decoded = network.autoencoder.decode(up.code).clamp(1e-6, 1 - 1e-6)
             given = -F.binary_cross_entropy(decoded, x, reduction="none").sum((1, 2, 3))
         miss = (network.down(up.state, up.c) - x).square().mean((1, 2, 3))
-        found = (log_weight(network.top, up.x).double() - log_z.middle, given.double(), up.winner, miss)
+        found = (log_weight(network.top, up.x).double() - middle, given.double(), up.winner, miss)
         parts.append([t.cpu().numpy() for t in found])
     code, pixels, capsule, error = (np.concatenate(values) for values in zip(*parts, strict=True))
     return Scores(code, pixels, capsule, error, log_z)

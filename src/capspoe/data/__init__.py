@@ -5,16 +5,7 @@
 """
 
 from capspoe.data.catalogue import CATALOGUE, Entry, cache_dir, info
-from capspoe.data.datasets import (
-    ArrayDataset,
-    Dataset,
-    Failure,
-    Images,
-    MapStyle,
-    SequenceDataset,
-    Subset,
-    workers_for,
-)  # fmt: skip
+from capspoe.data.datasets import ArrayDataset, Dataset, Images, MapStyle, SequenceDataset, Subset, workers_for
 from capspoe.data.downloads import fetch, verify
 from capspoe.data.folders import FolderDataset
 from capspoe.data.loading import absolute, load, open_dataset, open_for
@@ -22,7 +13,7 @@ from capspoe.data.preprocess import Prepare
 from capspoe.data.splits import evenly_spaced
 
 __all__ = [
-    "CATALOGUE", "ArrayDataset", "Dataset", "Entry", "Failure", "FolderDataset", "Images", "MapStyle", "Prepare",
+    "CATALOGUE", "ArrayDataset", "Dataset", "Entry", "FolderDataset", "Images", "MapStyle", "Prepare",
     "SequenceDataset", "Subset", "absolute", "cache_dir", "evenly_spaced", "fetch", "info", "load",
     "open_dataset", "open_for", "verify", "workers_for",
 ]  # fmt: skip

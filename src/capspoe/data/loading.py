@@ -9,7 +9,7 @@ from typing import Any
 
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.catalogue import CATALOGUE, did_you_mean
-from capspoe.data.datasets import ArrayDataset, Dataset, Images, describe
+from capspoe.data.datasets import ArrayDataset, Dataset, Images
 from capspoe.data.downloads import fetch
 from capspoe.data.folders import open_folder
 from capspoe.data.formats import READERS
@@ -61,12 +61,7 @@ def open_dataset(
         named.verified = True
         return named
     dataset = _open_path(name_or_path, split, prepare)
-    if not skip_bad or not dataset.decodes:
-        return dataset
-    readable = dataset.without_failures(workers)
-    if readable.skipped:
-        warnings.warn(f"skipped: {describe(readable.skipped, len(dataset))}", CapspoeWarning, stacklevel=2)
-    return readable
+    return dataset.without_failures(workers) if skip_bad and dataset.decodes else dataset
 
 
 def open_for(
@@ -74,18 +69,12 @@ def open_for(
     image: tuple[int, int, int],
     images: str | None = None,
     split: str = "test",
-    offline: bool = True,
     run: Path | None = None,
 ) -> Dataset:
-    """Open images as a trained network expects them. Warns of images of another kind, which are converted.
+    """Open the run's images, or `images` by name or path, as a trained network expects them, with (H, W, C) `image`.
 
-    Parameters
-    ----------
-    config : the `Config` of the run
-    image : (height, width, channels) that the network takes
-    images : other images than those of the run, by name or path
-    split, offline : see `open_dataset`; opening somebody's run must not download by itself
-    run : the run's folder; warns if it was trained on other images than its data set holds now
+    Warns of images of another kind, which are converted, and if the run's data set holds other images than `run`, its
+    folder, was trained on.
     """
     height, width, channels = image
     own = images is None and config.data not in CATALOGUE
@@ -101,9 +90,9 @@ def open_for(
         crop=config.crop and (height, width),
         colour={1: "grey", 3: "rgb"}.get(channels),
         skip_bad=config.skip_bad,
-        offline=offline,
+        offline=True,  # opening somebody's run must not download
     )
-    if images is not None and (found := open_dataset(images, split, offline=offline).shape) != image:
+    if images is not None and (found := open_dataset(images, split, offline=True).shape) != image:
         kinds = [f"{h}x{w} {'grey' if c == 1 else 'colour'}" for h, w, c in (found, image)]
         warnings.warn(f"{images}: images of {kinds[0]} are converted to {kinds[1]}", CapspoeWarning, stacklevel=2)
     return dataset

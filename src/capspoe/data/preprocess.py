@@ -11,7 +11,6 @@ from capspoe.errors import DataError, InputError
 
 Size = int | tuple[int, int] | None
 MAX_SIDE = 4096
-CHUNK = 1 << 24  # values examined at a time, so that a memory-mapped file does not fill the memory
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,9 @@ def pixel_scale(values: NDArray[Any], name: str) -> int:
         raise DataError(f"{name}: values of type {values.dtype} are not pixels; use uint8 or floats")
     if values.dtype == np.uint8 and (values[:: max(1, len(values) // 256)] > 1).any():
         return 1
-    low, high = _range(values, name)
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        raise DataError(f"{name}: some values are not finite (NaN or infinity)")
     if low < 0 or high > 255:
         allowed = "[0, 1] or [0, 255]" if kind == "f" else "0 to 255"
         raise DataError(f"{name}: values from {low:g} to {high:g}; pixels must be in {allowed}")
@@ -100,17 +101,6 @@ def as_uint8(values: NDArray[Any], scale: int) -> NDArray[np.uint8]:
     if values.dtype.kind == "f":
         return np.rint(values.astype(np.float32, copy=False) * np.float32(scale)).astype(np.uint8)
     return values.astype(np.uint8) * np.uint8(scale)
-
-
-def _range(values: NDArray[Any], name: str) -> tuple[float, float]:
-    rows = max(1, CHUNK * len(values) // values.size)
-    low, high = np.inf, -np.inf
-    for start in range(0, len(values), rows):
-        chunk = values[start : start + rows]
-        if values.dtype.kind == "f" and not np.isfinite(chunk).all():
-            raise DataError(f"{name}: some values are not finite (NaN or infinity)")
-        low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
-    return low, high
 
 
 def _pair(value: Size, name: str) -> tuple[int, int] | None:

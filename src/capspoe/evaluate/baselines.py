@@ -165,7 +165,7 @@ def sample_rbm(layer: CapsuleLayer, count: int, steps: int, seed: int) -> np.nda
 
 
 def vae(data: EvaluationData) -> Models:
-    """A VAE (Kingma and Welling 2014) with N + log2(J) latents: a pose, and what the choice of a capsule can tell.
+    """A VAE (Kingma and Welling 2014) with N + log2(J) latents: a pose, and the choice of a capsule.
 
     The second row draws from a mixture fitted to its latents, with the capsules' tricks.
     """

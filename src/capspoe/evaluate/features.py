@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 from capspoe.data import cache_dir
-from capspoe.run.atomic import disk_errors, locked, write_atomic
+from capspoe.run.atomic import locked, write_atomic
+from capspoe.run.checkpoint import json_bytes, tensor_bytes
 
 FEATURES = 128
 VERSION = 1  # increment when the net or its training changes, so that cached nets are not used
@@ -108,14 +109,12 @@ def feature_net(name: str, train: Labelled, test: Labelled) -> FeatureNet:
     digest.update(json.dumps([settings, list(train[0].shape)]).encode())
     plain, folder = re.sub(r"[^\w-]+", "-", Path(name).name) or "images", cache_dir() / "features"
     file = folder / f"{plain}-{digest.hexdigest()[:16]}.safetensors"
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, wait=True):
         if stored := read(file, train[0].shape[1:], classes):
             return stored
         net = FeatureNet(train[0].shape[1:], classes)
         net.fit(train)
-        weights = safetensors.torch.save({k: v.contiguous() for k, v in net.state_dict().items()})
+        weights = tensor_bytes(net.state_dict())
         net.info = {
             "data": plain,
             "features": FEATURES,
@@ -126,9 +125,8 @@ def feature_net(name: str, train: Labelled, test: Labelled) -> FeatureNet:
             "sha256": hashlib.sha256(weights).hexdigest(),
             **settings,
         }
-        with disk_errors(folder):
-            write_atomic(file, weights)
-            write_atomic(file.with_suffix(".json"), (json.dumps(net.info, indent=2) + "\n").encode())
+        write_atomic(file, weights)
+        write_atomic(file.with_suffix(".json"), json_bytes(net.info))
     return net
 
 

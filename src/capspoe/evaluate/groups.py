@@ -130,22 +130,18 @@ def grouped(data: EvaluationData, name: str, groups: Callable[[], Groups], make:
     return rows(name, lambda: LinearGroups(data, groups()[0], make, N, K), lambda: groups()[1], None)
 
 
-def mixture(data: EvaluationData, make: Make) -> Models:
-    """As many Gaussians as all capsules' priors have together, in principal components of the codes."""
-    K, codes = data.network.top.upper[0] * data.network.config.prior_components, data.train.codes
-    size, one_group = min(MIXTURE_DIMENSIONS, codes[0].size), np.zeros(len(codes), int)
-    model = partial(LinearGroups, data, one_group, make, size, K)
-    return rows(f"mixture of {K} Gaussians", model, lambda: None, 1.0)
-
-
 def linear_models(data: EvaluationData) -> list[Models]:
     """What stands beside the capsules in the table."""
     by_spectral, by_kmeans = cache(partial(spectral, data)), cache(partial(kmeans, data))
     pca = partial(PCA, random_state=0)
     factors = partial(FactorAnalysis, random_state=0, max_iter=FACTOR_ITERATIONS)
+    # As many Gaussians as all capsules' priors have together, in principal components of the codes.
+    K, codes = data.network.top.upper[0] * data.network.config.prior_components, data.train.codes
+    size, one_group = min(MIXTURE_DIMENSIONS, codes[0].size), np.zeros(len(codes), int)
+    mixture = partial(LinearGroups, data, one_group, pca, size, K)
     return [
         grouped(data, "spectral groups + PCA", by_spectral, pca),
         grouped(data, "spectral groups + factor analysis", by_spectral, factors),
         grouped(data, "k-means + PCA", by_kmeans, pca),
-        mixture(data, pca),
+        rows(f"mixture of {K} Gaussians", mixture, lambda: None, 1.0),
     ]

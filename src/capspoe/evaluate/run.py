@@ -5,10 +5,9 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -25,7 +24,7 @@ from capspoe.evaluate.groups import Models, linear_models
 from capspoe.evaluate.likelihood import likelihood
 from capspoe.evaluate.measures import DARK, instantiation
 from capspoe.evaluate.probe import other_probes, probe
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
@@ -34,8 +33,7 @@ VERSION = 4  # increment when the definition of a score changes, so that cached 
 Parts = dict[str, Callable[[], Any]]
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     quick: bool = False
     samples: int = 2000
     neighbours: int = 5
@@ -68,13 +66,12 @@ def evaluate(
     ablate : also train the run with one ingredient switched off at a time
     device : where the network runs: "cpu", "cuda", "mps", or "auto"
     """
-    folder, settings = Path(run), replace(QUICK if quick else FULL, seed=seed)
+    folder, settings = Path(run), (QUICK if quick else FULL)._replace(seed=seed)
     if samples is not None:
         check_count("samples", samples, minimum=20)
-        settings = replace(settings, samples=samples)
+        settings = settings._replace(samples=samples)
     result = Evaluation(folder, settings, device).result(ablate, quiet)
-    with disk_errors(folder):
-        write_atomic(folder / "evaluation.json", json_bytes(result))
+    write_atomic(folder / "evaluation.json", json_bytes(result))
     return result
 
 
@@ -91,9 +88,7 @@ def cached(path: Path, make: Callable[[], Any]) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         value = make()
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json_bytes(value))
+    write_atomic(path, json_bytes(value))
     return value
 
 
@@ -105,7 +100,7 @@ class Evaluation:
         if self.network.stage != DONE:
             raise RunError(f"{folder} is not finished; resume its training first")
         self.data = EvaluationData(self.network, settings.samples, settings.seed)
-        digest = hashlib.sha256(json.dumps([VERSION, asdict(settings)]).encode())
+        digest = hashlib.sha256(json.dumps([VERSION, settings._asdict()]).encode())
         for name, weights in sorted(self.network.state_dict().items()):
             digest.update(name.encode() + weights.cpu().contiguous().numpy().tobytes())
         self.folder, self.key = folder / "evaluation-cache", digest.hexdigest()[:20]
@@ -114,7 +109,6 @@ class Evaluation:
         return self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}-{self.key}"
 
     def result(self, ablate: bool = False, quiet: bool = False) -> dict[str, Any]:
-        """All parts."""
         began, parts, done = time.monotonic(), self.parts(ablate), dict[str, Any]()
         console = Console(stderr=True, quiet=quiet, highlight=False)
         for number, name in enumerate(parts, 1):
@@ -128,7 +122,7 @@ class Evaluation:
         scores = ("feature_net", "clustering", "instantiation", "probe", "likelihood")
         return {
             "data": {"name": name, "image": image, "labels": self.data.labelled},
-            "settings": asdict(self.settings) | {"ablate": ablate},
+            "settings": self.settings._asdict() | {"ablate": ablate},
             "rows": rows,
             **{name: done.get(name) for name in scores},
             "seconds": round(time.monotonic() - began, 1),

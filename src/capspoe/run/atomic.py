@@ -28,20 +28,24 @@ def disk_errors(folder: Path) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name that becomes `path` at the end of the block, or is removed if the block fails."""
     temporary = path.with_name(f".{path.name}.writing")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            temporary.replace(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool) -> Iterator[None]:
-    """Hold an exclusive lock on a folder. A second process waits, or gets a BlockingIOError."""
+    """Hold an exclusive lock on a folder, made if need be. A second process waits, or gets a RunError."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:  # Windows has no advisory lock on a folder
@@ -51,6 +55,8 @@ def locked(folder: Path, wait: bool) -> Iterator[None]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
+    except BlockingIOError:
+        raise RunError(f"another training is writing to {folder}; wait, or choose another --out") from None
     finally:
         os.close(handle)
 
@@ -89,23 +95,18 @@ def sync_folder(path: Path) -> None:
 @contextlib.contextmanager
 def npz_writer(path: Path) -> Iterator["NpzWriter"]:
     """Write arrays to an .npz piece by piece, in constant memory; the file appears when all are complete."""
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-            yield NpzWriter(archive)
+    with replacing(path) as temporary, NpzWriter(temporary, "w") as archive:
+        yield archive
 
 
-class NpzWriter:
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
-
+class NpzWriter(zipfile.ZipFile):
     def add(self, name: str, array: np.ndarray) -> None:
         self.add_pieces(name, array.shape, array.dtype, [array])
 
     def add_pieces(self, name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[np.ndarray]) -> None:
         """An array of the given shape from pieces in memory order."""
         header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-        with self.archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        with self.open(f"{name}.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(file, header)
             for piece in pieces:
                 file.write(np.ascontiguousarray(piece, dtype).tobytes())

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from capspoe import __version__
-from capspoe.config import FIELDS, Config, from_dict
+from capspoe.config import Config, from_dict
 from capspoe.errors import RunError
 from capspoe.run.atomic import disk_errors, replacing, sync_folder, write_atomic, write_synced
 
@@ -51,8 +51,6 @@ AUTOENCODER, PRIOR, DONE = Stage("autoencoder"), Stage("prior"), Stage("done")
 
 
 class Run(NamedTuple):
-    """The settings of a run."""
-
     config: Config
     image: tuple[int, int, int]
     problem: str | None = None  # of config.json, when the settings come from a checkpoint
@@ -72,8 +70,6 @@ class State:
 
 
 class Saved(NamedTuple):
-    """A checkpoint."""
-
     path: Path
     state: State
     weights: dict[str, Tensor]
@@ -93,7 +89,8 @@ def json_bytes(content: Any) -> bytes:
 
 
 def signed(content: dict[str, Any]) -> dict[str, Any]:
-    return {**content, "sha256": _checksum(content)}
+    """The content with its checksum."""
+    return {**content, "sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -102,23 +99,17 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         raise ValueError("is not valid JSON") from None
-    if not isinstance(content, dict) or content.pop("sha256", None) != _checksum(content):
+    if not isinstance(content, dict) or signed({k: v for k, v in content.items() if k != "sha256"}) != content:
         raise ValueError("does not match its checksum")
+    del content["sha256"]
     return content
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 # Settings.
 
 
 def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
-    """Start a run folder."""
-    with disk_errors(folder):
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / "config.json", json_bytes(settings(config, image)))
+    write_atomic(folder / "config.json", json_bytes(settings(config, image)))
 
 
 def settings(config: Config, image: tuple[int, int, int], **more: str) -> dict[str, Any]:
@@ -140,7 +131,18 @@ def exported(folder: Path) -> bool:
 def open_run(folder: Path) -> Run:
     """The settings of a run folder; those of its newest checkpoint if config.json is lost or damaged."""
     stored, problem = _stored_settings(folder)
-    return _parse_settings(stored, folder / "config.json")._replace(problem=problem)
+    version, image, path = stored.get("format"), stored.get("image"), folder / "config.json"
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise damaged(f"{path} has no format")
+    if version != FORMAT:
+        advice = "upgrade capspoe" if version > FORMAT else "train it again, or use the version that made it"
+        raise RunError(f"{folder} has format {version}, but this capspoe reads format {FORMAT}; {advice}")
+    sides = image if isinstance(image, list) else []
+    if len(sides) != 3 or not all(isinstance(side, int) and 1 <= side <= 10**5 for side in sides):
+        raise damaged(f"{path} has no image shape")
+    about = ("format", "capspoe", "image", "weights_sha256")
+    config = from_dict({name: value for name, value in stored.items() if name not in about}, str(path))
+    return Run(config, (sides[0], sides[1], sides[2]), problem)
 
 
 def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
@@ -160,22 +162,6 @@ def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
     raise problem
 
 
-def _parse_settings(stored: dict[str, Any], path: Path) -> Run:
-    version, image = stored.get("format"), stored.get("image")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise damaged(f"{path} has no format")
-    if version != FORMAT:
-        advice = "upgrade capspoe" if version > FORMAT else "train it again, or use the version that made it"
-        raise RunError(f"{path.parent} has format {version}, but this capspoe reads format {FORMAT}; {advice}")
-    sides = image if isinstance(image, list) else []
-    if len(sides) != 3 or not all(isinstance(side, int) and 1 <= side <= 10**5 for side in sides):
-        raise damaged(f"{path} has no image shape")
-    if unknown := set(stored) - {"format", "capspoe", "image", "weights_sha256", *FIELDS}:
-        raise damaged(f"{path} has unknown entries ({', '.join(sorted(unknown))[:60]})")
-    config = from_dict({name: stored[name] for name in FIELDS if name in stored}, str(path))
-    return Run(config, (sides[0], sides[1], sides[2]))
-
-
 # Checkpoints.
 
 
@@ -184,7 +170,7 @@ def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict
     number = max((int(path.name) for path in numbered(folder)), default=0) + 1
     final = folder / "checkpoints" / f"{number:08d}"
     content = {**dataclasses.asdict(state), "settings": _stored_settings(folder)[0]}
-    with disk_errors(folder), replacing(final) as temporary:
+    with replacing(final) as temporary:
         shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
         temporary.mkdir(parents=True)
         for name, tensors in (("model", weights), ("optimizer", optimizer)):
@@ -213,9 +199,8 @@ def newest(folder: Path) -> Saved:
     if exported(folder):
         expected = _stored_settings(folder)[0].get("weights_sha256")
         weights = _read_tensors(folder / EXPORTED, expected)
-        return Saved(
-            folder, State(DONE), {k: v.float() if v.dtype == torch.float16 else v for k, v in weights.items()}, {}
-        )
+        weights = {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
+        return Saved(folder, State(DONE), weights, {})
     problems: list[str] = []
     for path in reversed(numbered(folder)):
         try:
@@ -223,14 +208,12 @@ def newest(folder: Path) -> Saved:
         except RunError as error:
             problems.append(str(error))
     if problems:
-        raise damaged(
-            f"no checkpoint is intact ({'; '.join(problems)}); the weights are lost: remove {folder} and train again"
-        )
+        lost = f"the weights are lost: remove {folder} and train again"
+        raise damaged(f"no checkpoint is intact ({'; '.join(problems)}); {lost}")
     raise RunError(f"{folder} has no checkpoint yet; train it, or wait for the first one")
 
 
 def read(path: Path) -> Saved:
-    """One checkpoint, its checksums verified."""
     try:
         content = read_json(path / "state.json")
         hashes = {name: content.pop(f"{name}_sha256") for name in ("model", "optimizer")}

@@ -27,18 +27,14 @@ EXCHANGE_TIMEOUT = timedelta(days=1)  # process 0 may work alone for hours; a de
 
 
 class _Here:
-    """State of this process."""
-
     store: dist.Store | None = None
 
 
 def world_size() -> int:
-    """Number of processes."""
     return dist.get_world_size() if _Here.store is not None else 1
 
 
 def rank() -> int:
-    """Number of this process."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
@@ -186,7 +182,6 @@ def gather(value: Value) -> list[Value]:
 
 
 def barrier() -> None:
-    """Wait for all processes."""
     all_reduce_max(0)
 
 
@@ -206,7 +201,5 @@ def _peers() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise PeerError(
-            f"process {rank()} stopped because another process of this run has ended; "
-            "run the same command again to resume"
-        ) from error
+        cause = "another process of this run has ended; run the same command again to resume"
+        raise PeerError(f"process {rank()} stopped because {cause}") from error

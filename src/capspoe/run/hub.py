@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from capspoe import __version__
 from capspoe.config import data_name, train_command
 from capspoe.errors import InputError, RunError
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
 from capspoe.run.pictures import write_sample_grid
 
@@ -44,12 +44,11 @@ def write(
     weights = tensor_bytes(tensors, {"format": "pt"})
     named = model.config.replace(data=data_name(model.config))  # a path means nothing on another machine
     config = settings(named, model.image, weights_sha256=hashlib.sha256(weights).hexdigest())
-    with disk_errors(folder):
-        write_sample_grid(model, folder / "samples.png")
-        write_atomic(folder / EXPORTED, weights)
-        write_atomic(folder / "config.json", json_bytes(config))
-        write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
-        write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
+    write_sample_grid(model, folder / "samples.png")
+    write_atomic(folder / EXPORTED, weights)
+    write_atomic(folder / "config.json", json_bytes(config))
+    write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
+    write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
     return [folder / name for name in FILES]
 
 
@@ -85,7 +84,6 @@ def _library(name: str | Path) -> Iterator[Any]:
 
 
 def card(model: "CapsulePoE", run: Path | None) -> str:
-    """The model card."""
     name, (height, width, channels) = data_name(model.config), model.image
     (I, M), (J, N) = model.stack[0].lower, model.top.upper
     public = name in ("mnist", "fashion-mnist", "cifar10")
@@ -94,10 +92,7 @@ def card(model: "CapsulePoE", run: Path | None) -> str:
     return template.format(
         datasets=f"datasets: [{name}]\n" if public else "",
         name=name,
-        I=I,
-        M=M,
-        J=J,
-        N=N,
+        capsules=f"{I}x{M} lower and {J}x{N} upper capsules",
         image=f"{height}x{width} with {channels} channel{'s' if channels > 1 else ''}",
         version=__version__,
         command=train_command(model.config),
@@ -122,11 +117,8 @@ def score_table(run: Path) -> str:
     if not rows:
         return ""
     keys = [key for key in dict.fromkeys(k for row in rows for k in row) if key != "name"]
-    lines = [[row["name"], *(_cell(row.get(key)) for key in keys)] for row in rows]
+    cells = [[row.get(key) for key in ("name", *keys)] for row in rows]
+    lines = [[f"{v:.4g}" if isinstance(v, float) else "" if v is None else v for v in line] for line in cells]
     table = [["model", *keys], ["---"] * (1 + len(keys)), *lines]
     table_text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in table)
     return f"By `capspoe evaluate`, on the test images:\n\n{table_text}"
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

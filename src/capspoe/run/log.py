@@ -65,24 +65,22 @@ class TrainingLog:
         self.stop_requested = self.stopping = False
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         with disk_errors(folder):
-            self.metrics, self.digest = self._resumed_metrics(state)
+            self.metrics = self._resumed_metrics(state)
 
-    def _resumed_metrics(self, state: State) -> tuple[BinaryIO, Any]:
+    def _resumed_metrics(self, state: State) -> BinaryIO:
         """metrics.jsonl, truncated to its length at the checkpoint."""
         if not distributed.is_main():
-            return open(os.devnull, "r+b"), hashlib.sha256()
+            return open(os.devnull, "r+b")
         path = self.folder / "metrics.jsonl"
         path.touch()
         kept = path.read_bytes()[: state.metrics_bytes]
         if state.metrics_sha256 and hashlib.sha256(kept).hexdigest() != state.metrics_sha256:
             kept = readable_lines(kept)
-            self.info(
-                f"warning: {path} is damaged; kept the {kept.count(10)} readable lines. The curves have a gap, "
-                "the training is not affected"
-            )
+            gap = f"kept the {kept.count(10)} readable lines. The curves have a gap, the training is not affected"
+            self.info(f"warning: {path} is damaged; {gap}")
             write_atomic(path, kept)
         os.truncate(path, len(kept))
-        return path.open("ab"), hashlib.sha256(kept)
+        return path.open("ab")
 
     @property
     def seconds(self) -> float:
@@ -109,24 +107,18 @@ class TrainingLog:
         self.window.add(images, metrics)
         bad = next((n for n, v in metrics.items() if isinstance(v, float) and not math.isfinite(v)), None)
         if bad:
-            raise DivergedError(
-                f"training diverged in stage {str(self.name)!r} at step {step}: {bad} is not finite; "
-                "lower the learning rate and run again (the last good checkpoint is kept)"
-            )
+            advice = "lower the learning rate and run again (the last good checkpoint is kept)"
+            stage = str(self.name)
+            raise DivergedError(f"training diverged in stage {stage!r} at step {step}: {bad} is not finite; {advice}")
         self.progress.update(self.task, completed=step)
-        if self.window.steps >= WINDOW or step == self.steps:
-            self._write_line(step, show)
-
-    def _write_line(self, step: int, show: tuple[str, ...]) -> None:
-        now = time.monotonic()
-        means = self.window.means()
+        if self.window.steps < WINDOW and step < self.steps:
+            return
+        now, means = time.monotonic(), self.window.means()
         rate = self.window.images / max(now - self.window_began, 1e-9)
         line = {"stage": self.name, "step": step, **means, "images_per_second": round(rate, 1)}
-        text = (json.dumps(line) + "\n").encode()
         with disk_errors(self.folder):
-            self.metrics.write(text)
+            self.metrics.write((json.dumps(line) + "\n").encode())
             self.metrics.flush()
-        self.digest.update(text)
         for listener in self.listeners:
             listener(line)
         numbers = "  ".join(f"{name.replace('_', ' ')} {means[name]:.4f}" for name in show)
@@ -149,8 +141,9 @@ class TrainingLog:
         """Add a checkpoint; then stop if requested."""
         if distributed.is_main():
             files = hashes_of(self.folder, *(FINAL_FILES if stage == DONE else CHECKED_FILES))
-            seconds, window, digest = round(self.seconds, 3), vars(self.window), self.digest.hexdigest()
-            state = State(stage, step, seconds, self.metrics.tell(), window, digest, files)
+            metrics = hashes_of(self.folder, "metrics.jsonl").get("metrics.jsonl", "")
+            window, size = vars(self.window), self.metrics.tell()
+            state = State(stage, step, round(self.seconds, 3), size, window, metrics, files)
             checkpoint.save(self.folder, state, weights, optimizer)
         self.saved()
 

@@ -97,10 +97,9 @@ class CapsulePoE(Network):
     def load_weights(self, weights: dict[str, Tensor]) -> None:
         """Set all weights, after checking names, shapes, types and values."""
         own = self.state_dict()
-        if set(own) != set(weights) or any(own[k].shape != weights[k].shape for k in own):
+        fits = set(own) == set(weights)
+        if not fits or any(own[k].shape != weights[k].shape or own[k].dtype != weights[k].dtype for k in own):
             raise checkpoint.damaged("the weights do not fit the settings in config.json")
-        if any(own[k].dtype != weights[k].dtype for k in own):
-            raise checkpoint.damaged("the weights have another dtype than the settings in config.json say")
         if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
             raise checkpoint.damaged("the weights contain NaN or infinite values")
         self.load_state_dict(weights)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from capspoe.core.network import Network
 from capspoe.core.sampling import sample
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 
 
 def to_rgb_or_grey(images: np.ndarray) -> np.ndarray:
@@ -23,14 +23,10 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
 
 def tile(images: np.ndarray, gap: int = 2, scale: int = 1) -> np.ndarray:
     """(rows, columns, H, W, C) in [0, 1] to one picture on white, uint8 (height, width, 1 or 3)."""
-    images = to_rgb_or_grey(images)
-    rows, columns, height, width, colours = images.shape
-    canvas = np.ones((rows * (height + gap) - gap, columns * (width + gap) - gap, colours), np.float32)
-    for r in range(rows):
-        for c in range(columns):
-            y, x = r * (height + gap), c * (width + gap)
-            canvas[y : y + height, x : x + width] = images[r, c]
-    return to_uint8(canvas).repeat(scale, 0).repeat(scale, 1)
+    tiles = np.pad(to_rgb_or_grey(images), ((0, 0), (0, 0), (0, gap), (0, gap), (0, 0)), constant_values=1)
+    rows, columns, height, width, colours = tiles.shape
+    canvas = tiles.swapaxes(1, 2).reshape(rows * height, columns * width, colours)
+    return to_uint8(canvas[: len(canvas) - gap, : columns * width - gap]).repeat(scale, 0).repeat(scale, 1)
 
 
 def png(picture: np.ndarray) -> bytes:
@@ -42,9 +38,7 @@ def png(picture: np.ndarray) -> bytes:
 
 
 def write_png(picture: np.ndarray, path: Path) -> None:
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, png(picture))
+    write_atomic(path, png(picture))
 
 
 def sample_grid(network: Network, rows: int = 4, seed: int = 0) -> np.ndarray:

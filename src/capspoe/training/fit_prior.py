@@ -71,7 +71,6 @@ def find_logit_scale(network: Network, codes: np.ndarray) -> float:
     """
     some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
     parts = [code_batch(codes, index, network.device) for index in np.array_split(some, -(-len(some) // 32))]
-
     ups = [network.up_from_code(x) for x in parts]
 
     def mean_image(images: Iterable[Tensor]) -> Tensor:
@@ -85,7 +84,5 @@ def find_logit_scale(network: Network, codes: np.ndarray) -> float:
 
 def largest_logit_scale(mean_image: Callable[[float], Tensor], before: Tensor) -> float:
     """The largest logit scale at which the mean image, as a function of the scale, is still close to `before`."""
-    for scale in LOGIT_SCALES:
-        if float((mean_image(scale) - before).abs().mean()) <= BRIGHTNESS_CHANGE:
-            return scale
-    return 1.0
+    close = (s for s in LOGIT_SCALES if float((mean_image(s) - before).abs().mean()) <= BRIGHTNESS_CHANGE)
+    return next(close, 1.0)

@@ -17,19 +17,18 @@ from capspoe.training.targets import GateTargets, find_groups, group_means, want
 OnStep = Callable[[str, Step, int], None]  # stage, step, steps in the stage
 
 
-def fit(network: Network, rows: np.ndarray, on_step: OnStep | None = None) -> None:
+def fit(network: Network, rows: np.ndarray, on_step: OnStep = lambda *_: None) -> None:
     """Both stages on pixels (n, H, W, C), or the second on codes (n, I, M) where there is no autoencoder."""
     if isinstance(network.autoencoder, ConvAutoencoder):
         steps = loops.planned_steps(network.config.autoencoder_epochs, len(rows), network.config)
         optimizer = autoencoder_optimizer(network)
         for step in loops.autoencoder_steps(network, ArrayDataset(rows), optimizer, 0, steps):
-            if on_step:
-                on_step("autoencoder", step, steps)
+            on_step("autoencoder", step, steps)
         rows = codes_in_memory(network, rows)
     fit_capsules(network, rows, on_step)
 
 
-def fit_capsules(network: Network, codes: np.ndarray, on_step: OnStep | None = None) -> None:
+def fit_capsules(network: Network, codes: np.ndarray, on_step: OnStep = lambda *_: None) -> None:
     """Every capsule layer on codes (n, I, M), then the prior."""
     steps = loops.planned_steps(network.config.epochs, len(codes), network.config)
     for depth, layer in enumerate(network.stack):
@@ -39,6 +38,5 @@ def fit_capsules(network: Network, codes: np.ndarray, on_step: OnStep | None = N
         layer.start_from(loops.mean_input(network, depth, codes), means)
         optimizer = capsule_optimizer(layer, network.config)
         for step in loops.capsule_steps(network, depth, codes, optimizer, 0, steps, targets):
-            if on_step:
-                on_step(f"capsules-{depth}", step, steps)
+            on_step(f"capsules-{depth}", step, steps)
     fit_prior(network, codes)

@@ -9,7 +9,7 @@ from typing import Any
 from capspoe.core.network import Network
 from capspoe.errors import RunError
 from capspoe.run import checkpoint
-from capspoe.run.atomic import disk_errors, remove_files, write_atomic
+from capspoe.run.atomic import remove_files, write_atomic
 from capspoe.run.checkpoint import Saved
 from capspoe.run.pictures import write_sample_grid
 from capspoe.training import codes
@@ -22,10 +22,8 @@ def check_same_images(folder: Path, images_sha256: str) -> None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
     if began != images_sha256:
-        raise RunError(
-            f"the images differ from those with which {folder} began (changed, added or removed); "
-            "restore them, or choose another --out"
-        )
+        change = f"the images differ from those with which {folder} began (changed, added or removed)"
+        raise RunError(f"{change}; restore them, or choose another --out")
 
 
 def recover(folder: Path, network: Network, saved: Saved | None, environment: dict[str, Any], quiet: bool) -> None:
@@ -45,8 +43,7 @@ def recover(folder: Path, network: Network, saved: Saved | None, environment: di
     if described.name in changed:
         warn(f"{described} is missing or damaged; it now describes this machine")
     if described.name in changed or not described.exists():
-        with disk_errors(folder):
-            write_atomic(described, json.dumps(environment, indent=2).encode())
+        write_atomic(described, checkpoint.json_bytes(environment))
     if saved is None:
         return
     for problem in saved.problems:

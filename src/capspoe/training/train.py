@@ -17,7 +17,7 @@ from capspoe.config import FREE_TO_CHANGE, Config, check, fill_auto
 from capspoe.config import preset as preset_config
 from capspoe.errors import InputError, RunError
 from capspoe.run import checkpoint, distributed
-from capspoe.run.atomic import disk_errors, locked, remove_files
+from capspoe.run.atomic import locked, remove_files
 from capspoe.run.checkpoint import AUTOENCODER, DONE, PRIOR, Saved, Stage, State
 from capspoe.run.log import TrainingLog
 from capspoe.run.memory import memory
@@ -34,8 +34,6 @@ FROM_PYTHON = "images from Python"  # the value of config.data for images that w
 
 
 class Trained(NamedTuple):
-    """A finished training."""
-
     model: CapsulePoE
     seconds: float
     was_done: bool  # before this call
@@ -96,21 +94,32 @@ def train_run(
             if resume or checkpoint.exists(folder):
                 config = resumed_config(folder, config, resume)
             dataset = open_images(config, given)
-        config = count_capsules(config, dataset)
+        if "auto" in config.layers:
+            found = distributed.broadcast_object(lambda: count_groups(dataset, config))
+            config = config.replace(layers=fill_auto(config.layers, found))
         with distributed.fail_together():
-            model = CapsulePoE(config, image_shape(config, dataset)).to(
-                find_device(config.device)
-            )  # refuses settings that do not fit
+            # Before anything is written: it refuses settings that do not fit.
+            model = CapsulePoE(config, image_shape(config, dataset)).to(find_device(config.device))
             if distributed.is_main():
-                with disk_errors(folder):
-                    folder.mkdir(parents=True, exist_ok=True)
-                try:
-                    stack.enter_context(locked(folder, wait=False))
-                except BlockingIOError:
-                    raise RunError(
-                        f"another training is writing to {folder}; wait, or choose another --out"
-                    ) from None
-        return _train_locked(folder, model, dataset, quiet, callback)
+                stack.enter_context(locked(folder, wait=False))
+                environment = prepare_folder(folder, model, dataset)
+        there = bool(checkpoint.numbered(folder))
+        saved = distributed.broadcast_object(lambda: checkpoint.newest(folder) if there else None)
+        if saved:
+            model.load_weights(saved.weights)
+        with distributed.fail_together():
+            if distributed.is_main():
+                recovery.recover(folder, model, saved, environment, quiet)
+        state = saved.state if saved else State()
+        seconds, was_done = state.seconds, state.stage == DONE
+        if not was_done:
+            log = TrainingLog(folder, state, config.checkpoint_seconds, quiet)
+            log.listeners += [callback] if callback and distributed.is_main() else []
+            with contextlib.closing(log), log.stopping_on_signals():
+                Trainer(folder, model, dataset, log, saved).run()
+            seconds = log.seconds
+        model.stage = DONE
+        return Trained(model.eval(), seconds, was_done)
 
 
 def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
@@ -132,23 +141,14 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
     ours, theirs = dataclasses.asdict(wanted), dataclasses.asdict(stored)
     different = [f"{name} {theirs[name]!r} -> {ours[name]!r}" for name in ours if theirs[name] != ours[name]]
     if different and not resume:
-        raise RunError(
-            f"{folder} holds a run with other settings ({', '.join(different)}); "
-            "choose another --out, or --resume to continue with its own"
-        )
+        advice = "choose another --out, or --resume to continue with its own"
+        raise RunError(f"{folder} holds a run with other settings ({', '.join(different)}); {advice}")
     return stored
 
 
-def count_capsules(config: Config, dataset: data.Dataset) -> Config:
-    """The settings, with a number instead of "auto"."""
-    if "auto" not in config.layers:
-        return config
-
-    def count() -> int:
-        few = dataset.spread(spectral.COUNT_IMAGES)
-        return spectral.count_groups(few.images(data.workers_for(few)).pixels, config.neighbours, config.seed)
-
-    return config.replace(layers=fill_auto(config.layers, distributed.broadcast_object(count)))
+def count_groups(dataset: data.Dataset, config: Config) -> int:
+    few = dataset.spread(spectral.COUNT_IMAGES)
+    return spectral.count_groups(few.images(data.workers_for(few)).pixels, config.neighbours, config.seed)
 
 
 def image_shape(config: Config, dataset: data.Dataset) -> tuple[int, int, int]:
@@ -178,28 +178,6 @@ def open_images(config: Config, given: data.MapStyle | None = None) -> data.Data
     return dataset.in_memory(data.workers_for(dataset)) if dataset.nbytes <= room else dataset
 
 
-def _train_locked(
-    folder: Path, model: CapsulePoE, dataset: data.Dataset, quiet: bool, callback: Callback | None
-) -> Trained:
-    with distributed.fail_together():
-        environment = prepare_folder(folder, model, dataset) if distributed.is_main() else {}
-    saved = distributed.broadcast_object(lambda: checkpoint.newest(folder) if checkpoint.numbered(folder) else None)
-    if saved:
-        model.load_weights(saved.weights)
-    state = saved.state if saved else State()
-    with distributed.fail_together():
-        if distributed.is_main():
-            recovery.recover(folder, model, saved, environment, quiet)
-    if state.stage != DONE:
-        log = TrainingLog(folder, state, model.config.checkpoint_seconds, quiet)
-        log.listeners += [callback] if callback and distributed.is_main() else []
-        with contextlib.closing(log), log.stopping_on_signals():
-            Trainer(folder, model, dataset, log, saved).run()
-    model.stage = DONE
-    seconds = state.seconds if state.stage == DONE else log.seconds
-    return Trained(model.eval(), seconds, was_done=state.stage == DONE)
-
-
 class Trainer:
     """The stages that an unfinished run still has to do, with checkpoints in between."""
 
@@ -209,7 +187,6 @@ class Trainer:
         self.folder, self.model, self.dataset, self.log = folder, model, dataset, log
         self.stage, self.step = (saved.state.stage, saved.state.step) if saved else (AUTOENCODER, 0)
         self.optimizer_state = saved.optimizer if saved else {}
-        self.extra: dict[str, Tensor] = {}  # more tensors for the checkpoints of this stage
 
     def run(self) -> None:
         with distributed.fail_together():
@@ -236,13 +213,10 @@ class Trainer:
         self.log.save(self.stage, 0, self.model.state_dict(), {})
 
     def autoencoder(self) -> None:
-        optimizer, steps = (
-            optimizers.autoencoder_optimizer(self.model),
-            self.plan(self.model.config.autoencoder_epochs),
-        )
-        self.start(optimizer)
-        loop = autoencoder_steps(self.model, self.dataset, optimizer, self.step, steps)
-        self.follow(loop, optimizer, steps, "1 autoencoder", "loss")
+        model, optimizer = self.model, optimizers.autoencoder_optimizer(self.model)
+        steps = self.plan(model.config.autoencoder_epochs)
+        loop = autoencoder_steps(model, self.dataset, optimizer, self.step, steps)
+        self.follow(loop, optimizer, steps, "1 autoencoder", ("loss",))
 
     def capsules(self, codes: np.ndarray) -> None:
         model, depth = self.model, self.stage.depth
@@ -254,8 +228,6 @@ class Trainer:
             means = targets.group_means(found, codes, model) if found else None
             layer.start_from(mean_input(model, depth, codes), means)
         optimizer, steps = optimizers.capsule_optimizer(layer, model.config), self.plan(model.config.epochs)
-        self.start(optimizer)
-        self.extra = {"gate_targets": found.capsule} if found else {}
         title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
         preview = {-(-len(codes) // model.config.batch_size), steps // 2} if layer is model.top else {}
 
@@ -265,7 +237,8 @@ class Trainer:
                     self.draw(codes[:: 1 + len(codes) // (8 * PRIOR_IMAGES)], components=1)
                 yield step
 
-        self.follow(loop(), optimizer, steps, title, "reconstruction", "confidence")
+        extra = {"gate_targets": found.capsule} if found else {}
+        self.follow(loop(), optimizer, steps, title, ("reconstruction", "confidence"), extra)
 
     def draw(self, codes: np.ndarray, components: int | None = None) -> None:
         """Fit the prior and draw samples.png."""
@@ -282,19 +255,23 @@ class Trainer:
             self.log.info(f"{actual} epochs instead of {epochs}, to reach --min-steps {config.min_steps}")
         return steps
 
-    def start(self, optimizer: torch.optim.Optimizer) -> None:
+    def follow(
+        self,
+        loop: Iterator[Step],
+        optimizer: torch.optim.Optimizer,
+        steps: int,
+        title: str,
+        show: tuple[str, ...],
+        extra: dict[str, Tensor] | None = None,
+    ) -> None:
+        """Run a loop to its end: log every step, save when it is time, with `extra` tensors."""
         distributed.broadcast(*self.model.state_dict().values())
         optimizers.restore_optimizer(optimizer, self.optimizer_state)
-
-    def follow(
-        self, loop: Iterator[Step], optimizer: torch.optim.Optimizer, steps: int, title: str, *show: str
-    ) -> None:
-        """Run a loop to its end: log every step, save when it is time."""
         with self.log.stage(self.stage, title, steps, self.step):
             for step in loop:
                 self.log.step(step.number, step.images, step.metrics, show)
                 if self.log.save_due():
-                    tensors = {**optimizers.optimizer_tensors(optimizer), **self.extra}
+                    tensors = {**optimizers.optimizer_tensors(optimizer), **(extra or {})}
                     self.log.save(self.stage, step.number, self.model.state_dict(), tensors)
 
     def gate_targets(self, codes: np.ndarray) -> targets.GateTargets | None:

@@ -7,7 +7,7 @@ from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, parse
 
 @dataclass(frozen=True)
 class Explore:
-    """Open a local web page: move a capsule's pose, draw a digit, watch the routing.
+    """Open a local web page: pull two digits apart, move a capsule's pose, draw a digit.
 
     It also follows a run that is still training. Ctrl-C stops it.
     """

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.stats import spearmanr
 
 from capspoe.core.network import Network
 from capspoe.core.sampling import sample
@@ -68,6 +67,8 @@ def deviations(model: Network, capsule: int) -> dict[str, float]:
 
 def label_for(images: np.ndarray, deviation: dict[str, float]) -> str | None:
     """The measure that changes most along a row of images, if it does so steadily and by much."""
+    from scipy.stats import spearmanr  # here, because it takes a second to import
+
     best, label = EFFECT, None
     for name, (low, high) in _WORDS.items():
         values = MEASURES[name](images)

@@ -205,7 +205,7 @@ def test_draw_undo_and_hold(page):
     winner = page.find("#lights [aria-pressed=true]").get_attribute("data-capsule")
     unlike = page.text("verdict") == "Unlike anything it was trained on"
     assert unlike or page.text("verdict").startswith(("Mostly ", f"Capsule {winner}"))
-    assert page.text("verdict-note").startswith(f"{'nearest · ' * unlike}capsule {winner} is on")
+    assert page.text("verdict-note").startswith(f"{'nearest: ' * unlike}capsule {winner} ")
     page.click("#hold")
     until(lambda: page.values() != MEAN)
     assert chosen(page) == winner

@@ -104,8 +104,8 @@ function showVerdict() {
   $("verdict").textContent = unlike ? "Unlike anything it was trained on"
     : !gated ? `${count} of ${on.length} capsules are on` : name || `Capsule ${winner} is on`;
   $("verdict").classList.toggle("unlike", unlike);
-  const parts = [unlike && "nearest", gated ? `capsule ${winner} is on` : `capsule ${winner} most`, percent(on[winner])];
-  if (unlike || !gated) parts.push(mostly(winner));
+  const which = unlike ? `nearest: capsule ${winner}` : `capsule ${winner} ${gated ? "is on" : "most"}`;
+  const parts = [which, percent(on[winner]), (unlike || !gated) && mostly(winner)];
   if (label != null) parts.push(`this image is labelled ${label}`);
   $("verdict-note").textContent = parts.filter(Boolean).join(" · ");
   $("hold").disabled = false;

@@ -34,7 +34,7 @@ Steps = Generator[None, None, Answer]
 Poses = Mapping[int, Sequence[float]]  # the pose of each capsule that is on
 
 STRIP = (-3, -2, -1, 0, 1, 2, 3)  # positions in a strip
-SURVEYED = 2000  # images that decide what a capsule is called
+SURVEYED = {"test": 1024, "all": 4096}  # images that decide what a capsule is called
 SURVEYED_IN_TRAINING = 256
 PIECE = 4  # images processed between two yields
 SHIFT = 2.0  # pixels by which digits in a drawing may be off the middle
@@ -107,7 +107,7 @@ class Session:
     def survey(self) -> Generator[None, None, None]:
         """Find the winning capsule of many images; fit a simple prior if training has not yet fitted one."""
         network, dataset = self.network, self.all_images
-        count = min(len(dataset), SURVEYED if self.stage == DONE else SURVEYED_IN_TRAINING)
+        count = min(len(dataset), SURVEYED[self.split] if self.stage == DONE else SURVEYED_IN_TRAINING)
         codes, winners, errors = [], [], []
         for index in np.array_split(np.arange(count), -(-count // PIECE)):
             x = network.tensor(dataset.batch(index))

@@ -16,14 +16,14 @@ const markup = `
     </div>
     <button class="main" id="example"></button>
   </div>
-  <div class="panel stack">
+  <div class="panel stack apart-panel">
     <div class="head"><h2 id="two-title" aria-live="polite"></h2><button class="small" id="again">Show it again</button></div>
     <canvas class="apart" id="apart" role="img" aria-label="The two objects; drag either of them"></canvas>
     <div class="pair"><figcaption id="object-0"></figcaption><figcaption id="object-1"></figcaption></div>
     <input type="range" id="apart-by" min="0" max="1" step="0.01" aria-label="How far apart">
-    <figure class="owner"><canvas class="picture" id="owner" role="img" aria-label="Pixels by object"></canvas>
-      <figcaption>which pixel belongs to which</figcaption></figure>
-  </div>`;
+  </div>
+  <figure class="panel"><canvas class="picture" id="owner" role="img" aria-label="Pixels by object"></canvas>
+    <figcaption>which pixel belongs to which</figcaption></figure>`;
 
 let pad;
 let subject = null; // the image to explain, as the server takes it

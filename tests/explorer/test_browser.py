@@ -51,7 +51,7 @@ def chosen(page):
 
 def test_play(page):
     assert len(page.all("#gallery .tile")) == 4
-    assert page.text("status") == "trained"
+    page.until("document.getElementById('status').textContent === 'trained'")
     assert len(page.all(".slider")) == N
     named = page.find("#gallery .tile[title*=', mostly ']")  # a small run may have capsules without test images
     named.click()

@@ -45,7 +45,7 @@ def from_images(run: Path, model: CapsulePoE, test: Dataset, shown: Dataset, num
     view, name = routing.routed(model, routing.one_image(test, number)), f"test image {number}"
     diagram = routing.draw_routing(view, name, gallery.label_of(test, number))
     save(run, f"routing-{number}.svg", diagram)
-    count = min(len(shown), IMAGES)
+    count, kind = min(len(shown), IMAGES), "test images" if shown is test else "images"
     encoded = model.encode(shown.batch(np.arange(count)))
     found = gallery.gallery(model, shown, encoded)
     save(run, "gallery.png", gallery.draw_gallery(found))
@@ -59,7 +59,7 @@ def from_images(run: Path, model: CapsulePoE, test: Dataset, shown: Dataset, num
             "found": found,
             "rows": gallery.gallery_rows(found),
             "count": count,
-            "kind": "test images" if shown is test else "images",
+            "kind": kind,
             "names": names,
         },
         "reconstructions": {"found": back, "rows": back.rows(10)},

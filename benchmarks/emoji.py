@@ -1,22 +1,24 @@
-"""Groups of emoji, a set that nothing was tuned for: python benchmarks/emoji.py PACKAGE [--train]
+"""Groups of emoji, a set that nothing was tuned for: python benchmarks/emoji.py PACKAGE [--train colour outline]
 
 PACKAGE is the unpacked npm package emoji-datasource-google (`npm pack emoji-datasource-google`, then tar). The images
 are its emoji without skin tones, laid on white; the labels are their categories and serve the scores only. Compares
 k-means with spectral groups, 20 each, on the pixels in colour, in grey, of the outline alone, and at three sizes.
-With --train also on the codes of `capspoe train`, with its capsules. Writes benchmarks/records/emoji.json.
+With --train on the codes of `capspoe train` with its default settings, and its capsules; --runs keeps these runs and
+uses them again. "neighbours" is the accuracy of the five nearest other images, which know the labels: how much of the
+categories can be seen at all. Writes benchmarks/records/emoji.json.
 """
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
+from sklearn.neighbors import NearestNeighbors
 
-from capspoe import __version__, train
+from capspoe import CapsulePoE, __version__, train
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.spectral import pca_points, spectral_groups
 
@@ -48,17 +50,26 @@ def scores(found: list[np.ndarray], labels: np.ndarray) -> dict[str, float]:
     return {"purity": round(float(np.mean(purity)), 3), "nmi": round(float(np.mean(nmi)), 3)}
 
 
-def compared(rows: np.ndarray, labels: np.ndarray) -> dict[str, dict[str, float]]:
+def neighbour_accuracy(points: np.ndarray, labels: np.ndarray) -> float:
+    """Of the commonest label among the five nearest other images."""
+    _, near = NearestNeighbors(n_neighbors=6).fit(points).kneighbors(points)
+    votes = np.apply_along_axis(np.bincount, 1, labels[near[:, 1:]], minlength=labels.max() + 1)
+    return round(float((votes.argmax(1) == labels).mean()), 3)
+
+
+def compared(rows: np.ndarray, labels: np.ndarray) -> dict[str, object]:
     points = pca_points(rows, 0).numpy()
     means = [KMeans(GROUPS, n_init=3, random_state=seed).fit_predict(points) for seed in range(SEEDS)]
     spectral = [spectral_groups(rows, GROUPS, seed=seed) for seed in range(SEEDS)]
-    return {"k-means": scores(means, labels), "spectral": scores(spectral, labels)}
+    found = {"k-means": scores(means, labels), "spectral": scores(spectral, labels)}
+    return found | {"neighbours": neighbour_accuracy(points, labels)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("package", type=Path)
     parser.add_argument("--train", nargs="*", default=[], help="looks to train on, such as colour outline")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
     a = parser.parse_args()
     images, labels = read(a.package)
     lines = json.loads(RECORD.read_text()) if RECORD.exists() else []
@@ -70,8 +81,8 @@ def main() -> None:
 
     for look in a.train:
         own = pixels(images, 28, look)
-        with tempfile.TemporaryDirectory() as folder:
-            model = train(own, folder, quiet=True, threads=1)
+        run = a.runs / f"emoji-{look}"
+        model = CapsulePoE.load(run) if run.exists() else train(own, run, quiet=True, threads=1)
         add(look=look, size=28, of="codes", **compared(codes_in_memory(model, own), labels))
         winner = model.encode(own).on.argmax(1)
         add(look=look, size=28, of="capspoe", capsules=scores([winner], labels))

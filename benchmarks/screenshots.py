@@ -57,9 +57,6 @@ def main(run: Path) -> None:
                 page.stroke(start, end)
             page.until("location.hash.includes('image=d')")
             save(page, "recognise")
-            page.click("[data-view=routing]")
-            page.until("document.querySelectorAll('#iterations canvas').length === 3")
-            save(page, "routing")
 
             page.look(PHONE)
             page.open(f"{address}/#view=play")

@@ -51,8 +51,7 @@ def random_request(rng: random.Random) -> tuple[str, dict[str, Any] | None]:
         (5, "training", None),
         (4, "gallery", None),
         (3, "strips", {"poses": poses, "capsule": j}),
-        (2, "routing", {"image": image}),
-        (2, "blend", {"first": image, "last": {"poses": poses}, "steps": 4}),
+        (2, "explain", {"image": image}),
         (1, "samples", None),
     ]
     return rng.choices([request[1:] for request in requests], [weight for weight, *_ in requests])[0]

@@ -62,7 +62,7 @@ def test_from_nothing_to_done(gated_run, growing, monkeypatch):
         for stage in ("autoencoder", "capsules-0", "done"):
             before = run()["revision"]
             save(gated_run, growing, stage)
-            until(lambda stage=stage: run()["stage"] == stage and run()["test_images"])
+            until(lambda stage=stage: run()["stage"] == stage and run()["images"])
             assert run()["revision"] != before
             assert client.get("/api/samples").status_code == 200
             assert client.get("/api/gallery").status_code == 200
@@ -132,7 +132,7 @@ def test_without_its_images_the_run_can_still_be_played(gated_run, growing):
     run = checkpoint.open_run(growing)
     checkpoint.create(growing, run.config.replace(data=str(growing / "gone")), run.image)
     with TestClient(application(growing), base_url=ADDRESS) as client:
-        until(lambda: "being opened" not in client.get("/api/run").json()["no_test_images"])
+        until(lambda: client.get("/api/run").json()["no_images"])
         assert client.get("/api/run").json()["revision"] == "1.1"  # by which the page learns of it
         assert client.get("/api/images").status_code == 503
         assert client.post("/api/recognise", json={"image": {"index": 0}}).status_code == 503

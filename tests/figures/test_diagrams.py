@@ -1,6 +1,7 @@
 """Routing, architecture and curves: what is drawn are the model's own numbers."""
 
 import json
+import math
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -79,8 +80,16 @@ def test_the_lines_are_the_largest_weights(view):
     for j, weight in enumerate(view.weight):
         won = j == view.winner
         assert set(found[j]) == set(np.argsort(weight)[-9 if won else -6 :])  # of 36, at most a quarter
-        share = weight / (weight.max() if won else view.weight.max())
-        assert found[j] == {i: pytest.approx((0.9 if won else 0.4) * share[i] ** 2) for i in found[j]}
+        share = [min(max((1 + math.log2(w)) / 2, 0), 1) for w in weight]  # half to twice, for all images
+        assert found[j] == {i: pytest.approx((0.9 if won else 0.4) * share[i]) for i in found[j]}
+
+
+def test_the_diagram_says_how_far_routing_moves_the_weights(view):
+    weight = np.ones((4, 36))
+    weight[view.winner, :18], weight[view.winner, 18:] = 0.75, 1.25
+    assert "moves a weight by 25% of the uniform weight" in text_of(
+        routing.draw_routing(view._replace(weight=weight))
+    )
 
 
 def test_lines_and_density_account_for_all_weight():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import spearmanr
 
 from capspoe.evaluate.measures import MEASURES
 from capspoe.figures import gallery, reconstruction, sheet, traversal
@@ -81,6 +82,13 @@ def strokes(wide, lean):
     y, x = np.mgrid[0:28, 0:28] - 13.5
     stroke = np.clip(wide / 2 + 0.5 - np.abs(x + y * np.tan(np.radians(lean))), 0, 1)
     return (stroke * (np.abs(y) < 10))[..., None]
+
+
+def test_rank_correlation_is_spearmans():
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(size=11), rng.integers(0, 4, 11).astype(float), np.exp(traversal.AT)):
+        expected = spearmanr(values, traversal.AT).statistic
+        assert traversal.rank_correlation(values) == pytest.approx(expected)
 
 
 def test_labels_name_what_was_measured():

@@ -201,7 +201,7 @@ def client():
     return found
 
 
-PLACES = ("decode", "strips", "recognise", "routing", "blend")
+PLACES = ("decode", "strips", "recognise", "explain")
 QUERIES = ("gallery", "random", "images", "samples", "run", "training", "sliders")
 
 

@@ -14,12 +14,12 @@ from PIL import Image
 from capspoe import train
 from capspoe.cli import main
 from capspoe.config import preset, train_command
-from capspoe.data import load, open_for
+from capspoe.data import load
 from capspoe.errors import RunError
 from capspoe.report.facts import tables
 from capspoe.report.page import show, strip, write_report
-from capspoe.report.sections import from_images
 from capspoe.run import checkpoint
+from capspoe.run.bundled import bundled_folder
 from runs import QUICK
 
 VOID = {"meta", "link", "img", "br"}
@@ -112,13 +112,22 @@ def test_the_page_has_every_section_and_figure(reported, page):
     assert names >= drawings | {"grid.png", "gallery.png", "reconstructions.png"}
 
 
-def test_files_are_listed_by_capsule(model, images, tmp_path):
-    for k, pixels in enumerate(images[:5]):
-        Image.fromarray(pixels[..., 0]).save(tmp_path / f"{k}.png")
-    dataset = open_for(model.config, model.image, str(tmp_path), "all")
-    found = from_images(tmp_path / "out", model, dataset, images[:5], 0)["capsules"]["names"]
-    winner = model.encode(images[:5]).on.argmax(1)
-    assert found == [[f"{k}.png" for k in np.flatnonzero(winner == j)] for j in range(4)]
+def test_own_files_are_all_listed_by_capsule(run_copy, model, images, tmp_path):
+    (tmp_path / "own").mkdir()
+    for k, pixels in enumerate(images[:12]):
+        Image.fromarray(pixels[..., 0]).save(tmp_path / "own" / f"{k:02}.png")
+    page = Page(write_report(run_copy, images=str(tmp_path / "own")).read_text())
+    winner = model.encode(images[:12]).on.argmax(1)
+    for j in range(4):
+        assert ", ".join(f"{k:02}.png" for k in np.flatnonzero(winner == j)) in page.text
+    assert "then the first of 12 images" in page.text
+
+
+def test_the_bundled_network_has_a_report_beside_its_figures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Page(write_report(bundled_folder()).read_text())
+    assert "the folder figures beside this page" in " ".join(page.text.split())
+    assert "{}" not in page.text  # it brings no environment.json
 
 
 def test_the_page_asks_for_nothing_else(reported, page):

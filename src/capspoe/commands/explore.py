@@ -11,7 +11,7 @@ def explore(
     host: str = "127.0.0.1",
     data: MovedData = None,
 ) -> None:
-    """Open a local web page: move a capsule's pose, draw a digit, watch the routing.
+    """Open a local web page: pull two digits apart, move a capsule's pose, draw a digit.
 
     It also follows a run that is still training. Ctrl-C stops it.
 

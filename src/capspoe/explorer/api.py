@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -48,15 +47,13 @@ def check_poses(value: Any) -> dict[int, list[float]]:
     return {int(capsule): pose for capsule, pose in value.items()}
 
 
-def check_image(value: Any, or_poses: bool = False) -> dict[str, Any]:
+def check_image(value: Any) -> dict[str, Any]:
     match value:
         case {"index": index, **rest} if not rest:
             return {"index": integer(0, 10**9)[0](index)}
         case {"data": str(content), **rest} if rest in ({}, {"fit": True}, {"fit": False}):
             return {"data": content, "fit": rest.get("fit", True)}
-        case {"poses": poses, **rest} if or_poses and not rest:
-            return {"poses": check_poses(poses)}
-    raise InputError('must be {"index": number of a test image} or {"data": data URL of an image file}')
+    raise InputError('must be {"index": number of an image} or {"data": data URL of an image file}')
 
 
 def check_hidden(value: Any) -> list[int]:
@@ -66,7 +63,7 @@ def check_hidden(value: Any) -> list[int]:
 
 
 CAPSULE, SEED = integer(0, 9999), integer(0, 2**31 - 1, 0)
-POSES, IMAGE, END = (check_poses, None), (check_image, None), (partial(check_image, or_poses=True), None)
+POSES, IMAGE = (check_poses, None), (check_image, None)
 
 
 class Endpoint(NamedTuple):
@@ -86,12 +83,10 @@ ENDPOINTS = (
     Endpoint("GET", "/sliders", Session.sliders, {"capsule": CAPSULE}),
     Endpoint("GET", "/samples", Session.samples, {}),
     Endpoint("GET", "/images", Session.images,
-             {"start": integer(0, 10**9, 0), "count": integer(1, 96, 24), "capsule": integer(-1, 9999, -1)}),
+             {"start": integer(0, 10**9, 0), "count": integer(1, 500, 24), "capsule": integer(-1, 9999, -1)}),
     Endpoint("POST", "/recognise", Session.recognise, {"image": IMAGE}),
     Endpoint("POST", "/explain", Session.explain, {"image": IMAGE}),
     Endpoint("POST", "/complete", Session.complete, {"image": IMAGE, "hidden": (check_hidden, None), "seed": SEED}),
-    Endpoint("POST", "/routing", Session.routing, {"image": IMAGE}),
-    Endpoint("POST", "/blend", Session.blend, {"first": END, "last": END, "steps": integer(2, 33, 9)}),
 )  # fmt: skip
 
 

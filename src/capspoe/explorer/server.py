@@ -61,7 +61,7 @@ def application(folder: Path, host: str = "127.0.0.1", images: str | None = None
 
 
 async def follow(session: Session, scheduler: Scheduler) -> None:
-    """Open the test images, then load and survey every new checkpoint."""
+    """Open the images, then load and survey every new checkpoint."""
     await asyncio.to_thread(session.open_images)
     changed = True
     while True:

@@ -1,4 +1,4 @@
-"""The run as the page sees it: its newest checkpoint, its test images, and the answers of the API.
+"""The run as the page sees it: its newest checkpoint, its images, and the answers of the API.
 
 Poses are whitened: 0 is the mean over the capsule's images, 1 a standard deviation along a principal axis of its
 prior. Images are PNG data URLs, several as one sheet. Long work is a generator (see scheduler.py).
@@ -16,14 +16,12 @@ from torch import Tensor
 from capspoe import data
 from capspoe.core.checks import check_capsule
 from capspoe.core.explain import Search, best_of, decoders_of, maximum, search_steps
-from capspoe.core.gates import on_weights
 from capspoe.core.noise import Noise
-from capspoe.core.routing import route
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
 from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
 from capspoe.figures.explanation import tinted
-from capspoe.figures.gallery import label_of
+from capspoe.figures.gallery import label_of, shown_split
 from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
 from capspoe.figures.traversal import sliders
 from capspoe.run.checkpoint import AUTOENCODER, DONE, exported, newest, numbered, open_run
@@ -36,11 +34,10 @@ Steps = Generator[None, None, Answer]
 Poses = Mapping[int, Sequence[float]]  # the pose of each capsule that is on
 
 STRIP = (-3, -2, -1, 0, 1, 2, 3)  # positions in a strip
-SURVEYED = 1024  # test images that decide what a capsule is called
+SURVEYED = {"test": 1024, "all": 4096}  # images that decide what a capsule is called
 SURVEYED_IN_TRAINING = 256
 PIECE = 4  # images processed between two yields
 SHIFT = 2.0  # pixels by which digits in a drawing may be off the middle
-MAX_ITERATIONS = 5  # routing iterations shown, the first and the last among them
 
 
 class Session:
@@ -50,11 +47,12 @@ class Session:
         """`moved` says where the run's images are now, if not where they were."""
         self.folder, self.moved = folder, moved
         self.config, self.image, _ = open_run(folder)
+        self.split = shown_split(moved or self.config.data)
         self.loaded: CapsulePoE | None = None
         self.checkpoint, self.surveys = 0, 0
         self.stage: str | None = None
         self.dataset: data.Dataset | None = None
-        self.no_dataset = "the test images are being opened"
+        self.no_dataset: str | None = None  # why the images cannot be opened
         self.object_size = MNIST_SIZE if self.image[2] == 1 else None
         self.winners = np.zeros(0, int)  # the winning capsule of each surveyed image
         self.summary = Summary([])
@@ -68,14 +66,14 @@ class Session:
         return self.loaded
 
     @property
-    def test_images(self) -> data.Dataset:
+    def all_images(self) -> data.Dataset:
         if self.dataset is None:
-            raise RunError(self.no_dataset)
+            raise RunError(self.no_dataset or "the images are being opened")
         return self.dataset
 
     @property
     def revision(self) -> str:
-        """Changes when the page may have something new to show: weights, labels, or no test images."""
+        """Changes when the page may have something new to show: weights, labels, or no images."""
         return f"{self.checkpoint}.{self.surveys}"
 
     # What is loaded.
@@ -95,9 +93,9 @@ class Session:
         return True
 
     def open_images(self) -> None:
-        """Open the run's test images; this may take a while, or fail where they are gone."""
+        """Open the run's images; this may take a while, or fail where they are gone."""
         try:
-            dataset = data.open_for(self.config, self.image, self.moved, run=self.folder)
+            dataset = data.open_for(self.config, self.image, self.moved, self.split, run=self.folder)
             if not len(dataset):
                 raise InputError("the run's data set has no test images")
             self.object_size = object_size(dataset.batch(np.arange(min(200, len(dataset)))))
@@ -107,9 +105,9 @@ class Session:
             self.surveys += 1  # tells the page that there will be none
 
     def survey(self) -> Generator[None, None, None]:
-        """Find the winning capsule of many test images; fit a simple prior if training has not yet fitted one."""
-        network, dataset = self.network, self.test_images
-        count = min(len(dataset), SURVEYED if self.stage == DONE else SURVEYED_IN_TRAINING)
+        """Find the winning capsule of many images; fit a simple prior if training has not yet fitted one."""
+        network, dataset = self.network, self.all_images
+        count = min(len(dataset), SURVEYED[self.split] if self.stage == DONE else SURVEYED_IN_TRAINING)
         codes, winners, errors = [], [], []
         for index in np.array_split(np.arange(count), -(-count // PIECE)):
             x = network.tensor(dataset.batch(index))
@@ -135,8 +133,9 @@ class Session:
             "gated": self.config.gate != "none",
             "stage": self.stage,
             "revision": self.revision,
-            "test_images": len(self.dataset) if self.dataset else 0,
-            "no_test_images": None if self.dataset else self.no_dataset,
+            "images": len(self.dataset) if self.dataset else 0,
+            "no_images": self.no_dataset,
+            "kind": "images" if self.split == "all" else "test images",
         }
 
     def training(self) -> Answer:
@@ -158,8 +157,8 @@ class Session:
             h[0, j] = top.hidden_mean(prior.from_white(torch.tensor([j]), torch.tensor([pose]).float()))[0]
         return h
 
-    def images_of(self, h: Tensor, c: Tensor | None = None, on: Tensor | None = None) -> np.ndarray:
-        return self.network.array(self.network.down(h, c, on=on))
+    def images_of(self, h: Tensor, c: Tensor | None = None) -> np.ndarray:
+        return self.network.array(self.network.down(h, c))
 
     def decode(self, poses: Poses) -> Answer:
         return {"image": sheet(self.images_of(self.hidden(poses)))}
@@ -178,7 +177,7 @@ class Session:
         return {"strips": sheet(*rows), "effect": effect}
 
     def gallery(self) -> Steps:
-        """What every capsule decodes to at its mean, its use, and the most common label of its test images."""
+        """What every capsule decodes to at its mean, its use, and the most common label of its images."""
         (J, N), images = self.network.top.upper, []
         for j in range(J):
             images.append(self.images_of(self.hidden({j: [0.0] * N}))[0])
@@ -195,9 +194,9 @@ class Session:
         return self.sliders_of[capsule]
 
     def samples(self) -> Answer:
-        """Samples of every capsule; while the autoencoder trains, test images above their reconstructions."""
+        """Samples of every capsule; while the autoencoder trains, images above their reconstructions."""
         if self.stage == AUTOENCODER:
-            images = self.pixels(np.arange(min(10, len(self.test_images))))
+            images = self.pixels(np.arange(min(10, len(self.all_images))))
             grid = np.stack([images, self.network.reconstruct(images, "autoencoder")])
         else:
             grid = sample_grid(self.network)
@@ -213,28 +212,28 @@ class Session:
     # From images to poses.
 
     def pixels(self, index: np.ndarray) -> np.ndarray:
-        """Test images as the network sees them, (n, H, W, C) in [0, 1]."""
-        return self.network.array(self.network.tensor(self.test_images.batch(index)))
+        """Images of the data set as the network sees them, (n, H, W, C) in [0, 1]."""
+        return self.network.array(self.network.tensor(self.all_images.batch(index)))
 
     def images(self, start: int, count: int, capsule: int) -> Answer:
-        """Test images; those of one capsule among the surveyed ones unless `capsule` is -1."""
-        index = np.arange(len(self.test_images)) if capsule < 0 else np.flatnonzero(self.winners == capsule)
+        """Images of the data set; those of one capsule among the surveyed ones unless `capsule` is -1."""
+        index = np.arange(len(self.all_images)) if capsule < 0 else np.flatnonzero(self.winners == capsule)
         total, index = len(index), index[start : start + count]
         pixels = self.pixels(index) if len(index) else np.zeros((0, *self.image))
-        images, files = [], self.test_images.file_names
+        images, files = [], self.all_images.file_names
         for k, one in zip(index.tolist(), pixels, strict=True):
-            file, label = files and files[k], label_of(self.test_images, k)
+            file, label = files and files[k], label_of(self.all_images, k)
             images.append({"index": k, "label": label, "file": file, "image": sheet([one])})
         return {"images": images, "more": start + count < total}
 
     def read(self, image: Mapping[str, Any]) -> np.ndarray:
-        """The image that a request means, (H, W, C) in [0, 1]: a test image or a file."""
+        """The image that a request means, (H, W, C) in [0, 1]: one of the data set or a file."""
         if "index" in image:
             return self.pixels(np.array([image["index"]]))[0]
         return from_data_url(image["data"], self.image, self.object_size, image["fit"])
 
     def recognise(self, image: Mapping[str, Any]) -> Answer:
-        """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than test images' ones."""
+        """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than most images' ones."""
         pixels = self.read(image)
         x = self.network.tensor(pixels)
         up = self.network.up(x)
@@ -244,7 +243,7 @@ class Session:
             "on": rounded(up.on[0], 6),
             "winner": int(up.winner),
             "poses": [rounded(pose) for pose in white],
-            "label": label_of(self.test_images, image["index"]) if "index" in image else None,
+            "label": label_of(self.all_images, image["index"]) if "index" in image else None,
             "unlike": limit is not None and error > limit,
             "input": sheet([pixels]),
             "reconstruction": sheet(self.images_of(up.state, up.c)),
@@ -279,60 +278,6 @@ class Session:
         mask.flat[hidden] = True
         found = self.network.complete(self.read(image), mask, 4, seed)
         return {"sheet": sheet(found.images[0]), "capsules": found.capsule[0].tolist()}
-
-    def routing(self, image: Mapping[str, Any]) -> Answer:
-        """After some of the iterations: the relative weights r_ij = c_ij / mean, (J, I), and P(on), (J,)."""
-        pixels = self.read(image)
-        top, x = self.network.top, self.network.up(self.network.tensor(pixels)).x
-        iterations = []
-        for k in np.unique(np.linspace(1, top.iterations, MAX_ITERATIONS).round().astype(int)).tolist():
-            c, z = route(x - top.mu, top.W, k, top.normalize, top.agreement, top.sharpness)
-            on = rounded(top.on_probability(z + top.b, x)[0], 6)
-            iterations.append({"number": k, "weights": [rounded(r, 3) for r in top.fan * c[0]], "on": on})
-        return {"iterations": iterations, "places": self.places(), "input": sheet([pixels])}
-
-    def places(self) -> list[list[float]]:
-        """Where to draw each lower capsule, (x, y) as fractions of the image's sides.
-
-        That is the centre of its receptive field, with those that share it in a square around it. In a stack the
-        lower capsules have no place, and fill the image evenly.
-        """
-        autoencoder, i = self.network.autoencoder, np.arange(self.network.top.lower[0])
-        stacked = len(self.network.layers) > 1
-        place, k = np.divmod(i, len(i) if stacked else autoencoder.channels // 8)
-        side = int(np.ceil(np.sqrt(k.max() + 1)))
-        xy = (np.stack([k % side, k // side], -1) + 0.5) / side
-        if stacked:
-            return xy.round(4).tolist()
-        # Two convolutions, the second with stride 2, see a field around kernel - 0.5 + 2 place.
-        columns = autoencoder.code_shape[2]
-        centre = autoencoder.kernel - 0.5 + 2 * np.stack([place % columns, place // columns], -1)
-        return ((centre + 1.6 * (xy - 0.5)) / self.image[1::-1]).round(4).tolist()
-
-    def blend(self, first: Mapping[str, Any], last: Mapping[str, Any], steps: int) -> Steps:
-        """Images between two ends, each an image or poses.
-
-        States and routing weights are interpolated linearly. Inside one capsule the pose moves on a line; between
-        two, one fades out as the other fades in. The ends are the reconstructions.
-        """
-        (h_a, c_a), (h_b, c_b) = (self.top_state(end) for end in (first, last))
-        on_a, on_b = on_weights(h_a, None), on_weights(h_b, None)
-        frames: list[np.ndarray] = []
-        for t in torch.linspace(0, 1, steps).split(PIECE):
-            t = t[:, None, None]
-            on = torch.lerp(on_a, on_b, t[..., 0])
-            frames.extend(self.images_of(torch.lerp(h_a, h_b, t), torch.lerp(c_a, c_b, t), on))
-            yield
-        return {"frames": sheet(frames)}
-
-    def top_state(self, end: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """A state of the top layer (1, J, N), and the routing weights (1, J, I) to decode it with."""
-        if "poses" not in end:
-            up = self.network.up(self.network.tensor(self.read(end)))
-            return up.state, up.c
-        top, h = self.network.top, self.hidden(end["poses"])
-        c = top.reverse(h)
-        return h, torch.full((1, top.upper[0], top.lower[0]), 1 / top.fan) if c is None else c
 
 
 def data_url(picture: np.ndarray) -> str:

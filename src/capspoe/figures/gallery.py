@@ -1,13 +1,13 @@
 """The capsules one by one: the mean pose decoded, images for which each is on, how often, and with which labels."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from capspoe.core.network import Encoded, Network
 from capspoe.core.traversal import decode_poses
-from capspoe.data import Dataset
+from capspoe.data import CATALOGUE, Dataset
 from capspoe.figures.sheet import Row, draw_rows
 
 
@@ -22,6 +22,11 @@ class Gallery(NamedTuple):
     def purity(self) -> float | None:
         """The share of images that have the commonest label of their capsule."""
         return None if self.label_share is None else float((self.share * self.label_share.max(-1)).sum())
+
+
+def shown_split(data: str) -> Literal["all", "test"]:
+    """The images that pages show: all of somebody's own, the test images of a named data set."""
+    return "test" if data in CATALOGUE else "all"
 
 
 def label_name(dataset: Dataset, label: int) -> str:

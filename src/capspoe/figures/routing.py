@@ -39,6 +39,13 @@ class Routed(NamedTuple):
     def winner(self) -> int:
         return int(self.ranking[0])
 
+    @property
+    def moves(self) -> str:
+        """How far routing moves the winner's weights, in words."""
+        moved = float(np.abs(self.weight[self.winner] - 1).mean())
+        effect = "On images of single objects this changes neither groups nor samples."
+        return f"Routing moves a weight by {moved:.0%} of the uniform weight on average. {effect}"
+
 
 def one_image(dataset: Dataset, number: int, split: str = "test") -> np.ndarray:
     """Image `number` of a data set, uint8 (H, W, C)."""
@@ -85,6 +92,11 @@ def edges_of(weight_I: np.ndarray, count: int) -> Edges:
     rest[largest] = 0
     bins = np.arange(I) * min(BINS, I) // I
     return Edges(largest, weight_I[largest], np.bincount(bins, weight_I * rest) / np.bincount(bins))
+
+
+def strength(weight: Any) -> Any:
+    """0 to 1 for weights of half to twice the uniform weight, the same for all images."""
+    return np.clip((1 + np.log2(np.maximum(weight, 1e-9))) / 2, 0, 1)
 
 
 def draw_routing(view: Routed, name: str = "an image", label: str | None = None) -> Figure:
@@ -152,13 +164,16 @@ def _draw_legend(sheet: Sheet, view: Routed, edges: list[Edges]) -> None:
         values = np.concatenate([[], *(e.weight for e in drawn)])
         if len(values):
             whose = "each other capsule" if k else f"capsule {view.winner}"
-            limits = f"{values.min():.1f} to {values.max():.1f} times the mean"
+            limits = f"{values.min():.1f} to {values.max():.1f} times the uniform weight"
             words.append(f"the {len(drawn[0].weight)} largest weights of {whose}: {limits}")
             sheet.shape("ML", [(x, y + 81 + 28 * k), (x + wide, y + 81 + 28 * k)], ec=colour, lw=2.2 - k)
     words.append("its other weights, as a density" if len(words) > 1 else "all routing weights are equal")
     sheet.box(x, y + 46 + 28 * (len(words) - 1), wide, 14, fc=ACCENT, alpha=0.25)
     for k, line in enumerate(words):
         sheet.text(x + wide + 12, y + 53 + 28 * k, line, 13)
+    scale = "From half the uniform weight, invisible, to twice, full strength: the same scale for all images."
+    for k, line in enumerate((scale, view.moves)):
+        sheet.text(x, y + 165 + 20 * k, line, 12, QUIET)
 
 
 def _lower_x(index: Any, count: int) -> Any:
@@ -177,9 +192,8 @@ def _draw_edges(sheet: Sheet, view: Routed, edges: list[Edges], x: np.ndarray) -
         for k, value in enumerate(edges[0].density if won else ()):
             left, right = (_lower_x(k + side, len(edges[0].density)) for side in (0, 1))
             points = [*bend(left, x[0] - 4), *bend(right, x[0] + 4)[::-1], (left, top)]
-            sheet.shape("MCCCLCCCZ", points, fc=ACCENT, alpha=0.12 * min(float(value) ** 2, 4))
-        largest = max(float((view.weight[view.winner] if won else view.weight).max()), 1e-9)
+            sheet.shape("MCCCLCCCZ", points, fc=ACCENT, alpha=0.4 * strength(value))
         colour, opacity, width = (ACCENT, 0.9, 2.2) if won else (TEXT, 0.4, 1.1)
         for i, weight in zip(edges[rank].lower, edges[rank].weight, strict=True):
-            share, points = float(weight) / largest, bend(_lower_x(i + 0.5, len(view.lower_on)), x[rank])
-            sheet.shape("MCCC", points, ec=colour, alpha=opacity * share**2, lw=width * share)
+            points = bend(_lower_x(i + 0.5, len(view.lower_on)), x[rank])
+            sheet.shape("MCCC", points, ec=colour, alpha=opacity * strength(weight), lw=width * strength(weight))

@@ -17,6 +17,7 @@ from capspoe.config import data_name
 from capspoe.data import open_for
 from capspoe.errors import DataError, InputError
 from capspoe.figures.architecture import count
+from capspoe.figures.gallery import shown_split
 from capspoe.figures.sheet import COLOURS, svg
 from capspoe.report import sections
 from capspoe.run import checkpoint
@@ -25,8 +26,6 @@ from capspoe.run.bundled import BUNDLED, output_folder
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, tile
 
-IMAGES = 10_000  # test images that are encoded, at most
-
 
 def write_report(run: Path, image: int = 0, images: str | None = None) -> Path:
     """Write RUN/report.html and RUN/figures, and return the path of the page.
@@ -34,16 +33,18 @@ def write_report(run: Path, image: int = 0, images: str | None = None) -> Path:
     `image` is the test image whose routing is shown; `images` says where the run's images are, if they have moved.
     """
     out = output_folder(run)
-    model, pixels, problem = CapsulePoE.load(run), None, ""
+    model, first, problem = CapsulePoE.load(run), None, ""
     found = sections.from_files(run, out, model)  # first, since a damaged file is an error
     try:
-        dataset = open_for(model.config, model.image, images, "test", run=run)
-        pixels = dataset.batch(np.arange(min(len(dataset), IMAGES)))
+        split = shown_split(images or model.config.data)
+        shown = open_for(model.config, model.image, images, split, run=run)
+        test = shown if split == "test" else open_for(model.config, model.image, images)
+        first = test.batch([0])
     except (DataError, InputError) as error:
         problem = str(error).replace(model.config.data, data_name(model.config))
-    if pixels is not None:
-        found = sections.from_images(out, model, dataset, pixels, image) | found
-    found = sections.from_model(out, model, pixels) | found
+    if first is not None:
+        found = sections.from_images(out, model, test, shown, image) | found
+    found = sections.from_model(out, model, first) | found
     folder, environment = files("capspoe.report"), Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"strip": strip, "inline": inline, "show": show}
     page = environment.from_string((folder / "template.html").read_text(encoding="utf-8")).render(

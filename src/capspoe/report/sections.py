@@ -15,15 +15,16 @@ from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import sample_grid, tile, write_png
 
 Sections = dict[str, dict[str, Any]]
+IMAGES = 10_000  # encoded, at most
 
 
 def save(run: Path, name: str, figure: Figure) -> None:
     write(figure, run / "figures" / name)
 
 
-def from_model(run: Path, model: CapsulePoE, pixels: np.ndarray | None) -> Sections:
-    """`pixels` are the first test images, if they can be opened."""
-    image = None if pixels is None else model.array(model.tensor(pixels[0]))[0]
+def from_model(run: Path, model: CapsulePoE, first: np.ndarray | None) -> Sections:
+    """`first` is the first test image, if it can be opened."""
+    image = None if first is None else model.array(model.tensor(first))[0]
     grid = sample_grid(model)
     write_png(tile(grid, scale=2), run / "figures" / "grid.png")
     network = architecture.draw_architecture(model, grid[0, 0], image)
@@ -39,21 +40,28 @@ def from_model(run: Path, model: CapsulePoE, pixels: np.ndarray | None) -> Secti
     }
 
 
-def from_images(run: Path, model: CapsulePoE, dataset: Dataset, pixels: np.ndarray, number: int) -> Sections:
-    """`number` is the image whose routing is shown."""
-    view, name = routing.routed(model, routing.one_image(dataset, number)), f"test image {number}"
-    encoded = model.encode(pixels)
-    diagram = routing.draw_routing(view, name, gallery.label_of(dataset, number))
+def from_images(run: Path, model: CapsulePoE, test: Dataset, shown: Dataset, number: int) -> Sections:
+    """`number` is the test image whose routing is shown; `shown` are the images that capsules are on for."""
+    view, name = routing.routed(model, routing.one_image(test, number)), f"test image {number}"
+    diagram = routing.draw_routing(view, name, gallery.label_of(test, number))
     save(run, f"routing-{number}.svg", diagram)
-    found = gallery.gallery(model, dataset, encoded)
+    count, kind = min(len(shown), IMAGES), "test images" if shown is test else "images"
+    encoded = model.encode(shown.batch(np.arange(count)))
+    found = gallery.gallery(model, shown, encoded)
     save(run, "gallery.png", gallery.draw_gallery(found))
-    files, winner = np.array((dataset.file_names or [])[: len(pixels)]), encoded.on.argmax(1)
+    files, winner = np.array((shown.file_names or [])[:count]), encoded.on.argmax(1)
     names = [files[winner == j].tolist() for j in range(len(found.mean))] if len(files) else []
-    back = reconstruction.reconstructions(model, pixels[:1000])
+    back = reconstruction.reconstructions(model, test.batch(np.arange(min(len(test), 1000))))
     save(run, "reconstructions.png", reconstruction.draw_reconstructions(back, 10))
     return {
         "routing": {"name": name, "view": view, "diagram": diagram},
-        "capsules": {"found": found, "rows": gallery.gallery_rows(found), "count": len(pixels), "names": names},
+        "capsules": {
+            "found": found,
+            "rows": gallery.gallery_rows(found),
+            "count": count,
+            "kind": kind,
+            "names": names,
+        },
         "reconstructions": {"found": back, "rows": back.rows(10)},
     }
 
@@ -67,7 +75,8 @@ def from_files(run: Path, out: Path, model: CapsulePoE) -> Sections:
         found["training"] = {"charts": [(chart.title, curves.draw_charts([chart], 1)) for chart in charts]}
     if scores := facts.read_json(run / "evaluation.json"):
         found["evaluation"] = {"tables": facts.tables(scores)}
-    machine = facts.read_json(run / "environment.json")
-    settings = vars(model.config) | {"data": data_name(model.config)}
-    tables = facts.tables({"machine": machine, "settings": settings})
+    described = {"settings": vars(model.config) | {"data": data_name(model.config)}}
+    if machine := facts.read_json(run / "environment.json"):  # an exported network has none
+        described = {"machine": machine, **described}
+    tables = facts.tables(described)
     return found | {"settings": {"command": train_command(model.config), "tables": tables}}

@@ -1,18 +1,16 @@
 // Starts the page: views, keyboard, and what happens when the run changes.
 
-import blend from "./blend.js";
 import { loadGallery } from "./capsules.js";
 import { $, el, emit, get, latest, listen, toast } from "./lib.js";
 import play from "./play.js";
 import recognise from "./recognise.js";
-import routing from "./routing.js";
 import { posesChanged, readAddress, setPoses, state, writeAddressNow, zeros } from "./state.js";
 import training from "./training.js";
 import two from "./two.js";
 
 // A view has a name, a title, a sentence about it (`lead`), its markup, and `setUp`, which is called once the run has a checkpoint. It may have
 // `open`, `clicks` and `keys` (functions by the id of a button and by key) and `history` (for Ctrl+Z).
-const VIEWS = [two, play, recognise, routing, blend, training];
+const VIEWS = [two, play, recognise, training];
 let started = false;
 
 const current = () => VIEWS.find(({ name }) => name === state.view);

@@ -1,12 +1,12 @@
 // Wipe over an image to erase a part of it, and see several endings.
 
 import { el, latest, picture, post, show } from "./lib.js";
+import { onDrag } from "./pad.js";
 
 /** `canvas` shows the image of data URL `url()`, one pixel for each of its own; the endings go to `list` in `box`. */
 export function erasable(canvas, box, list, url) {
   let hidden = new Set();
   let original = null; // the picture
-  let wiping = false;
 
   const complete = latest(async () => {
     const [asked, image] = [hidden, original];
@@ -22,9 +22,8 @@ export function erasable(canvas, box, list, url) {
     box.hidden = false;
   });
 
-  function wipe(event) {
-    const { left, top, width, height } = canvas.getBoundingClientRect();
-    const [x, y] = [((event.clientX - left) / width) * canvas.width, ((event.clientY - top) / height) * canvas.height];
+  function wipe([x, y]) {
+    if (!original) return false;
     const radius = Math.max(canvas.width, canvas.height) / 12;
     const context = canvas.getContext("2d");
     context.fillStyle = "#8a8f98";
@@ -36,24 +35,11 @@ export function erasable(canvas, box, list, url) {
     }
   }
 
-  canvas.style.touchAction = "none";
-  canvas.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0 || !original) return;
-    event.preventDefault();
-    canvas.setPointerCapture(event.pointerId);
-    wiping = true;
-    wipe(event);
-  });
-  canvas.addEventListener("pointermove", (event) => wiping && wipe(event));
-  for (const end of ["pointerup", "pointercancel"])
-    canvas.addEventListener(end, () => {
-      if (wiping) complete();
-      wiping = false;
-    });
+  onDrag(canvas, wipe, (places) => places.forEach(wipe), complete);
 
   return {
     reset(image) {
-      [hidden, original, wiping, box.hidden] = [new Set(), image, false, true];
+      [hidden, original, box.hidden] = [new Set(), image, true];
     },
     restore() {
       show(canvas, original);

@@ -32,7 +32,7 @@ async function request(path, lane, options) {
 
 /** Of two requests in one lane the server answers only the newer. */
 export const get = (path, lane = "") => request(path, lane, {});
-export const post = (path, body) => request(path, path, { method: "POST", body: JSON.stringify(body) });
+export const post = (path, body, lane = path) => request(path, lane, { method: "POST", body: JSON.stringify(body) });
 
 /** Calls run one after another; of those made meanwhile only the last happens. */
 export function latest(run) {

@@ -2,15 +2,35 @@
 
 const PEN = 22; // of 280 pixels: about as thick as the strokes of MNIST
 
+/** Follows a pointer over a canvas: `start` gets its place in pixels, and may refuse with false; `move` gets several. */
+export function onDrag(canvas, start, move, end = () => {}) {
+  let dragging = false;
+  const place = (event) => {
+    const { left, top, width, height } = canvas.getBoundingClientRect();
+    return [((event.clientX - left) / width) * canvas.width, ((event.clientY - top) / height) * canvas.height];
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || start(place(event)) === false) return;
+    event.preventDefault();
+    canvas.setPointerCapture(event.pointerId);
+    dragging = true;
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (dragging) move([...event.getCoalescedEvents(), event].map(place));
+  });
+  for (const name of ["pointerup", "pointercancel"])
+    canvas.addEventListener(name, () => {
+      if (dragging) end();
+      dragging = false;
+    });
+}
+
 /** `before` is called before a stroke, `during` while it grows, `after` at its end. */
 export function setUpPad(pad, before, during, after) {
   const context = pad.getContext("2d", { willReadFrequently: true });
   let last = null;
 
-  function lineTo(event) {
-    const box = pad.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * pad.width;
-    const y = ((event.clientY - box.top) / box.height) * pad.height;
+  function lineTo([x, y]) {
     Object.assign(context, { strokeStyle: "#fff", lineWidth: PEN, lineCap: "round" });
     context.beginPath();
     context.moveTo(...(last ?? [x, y + 0.01]));
@@ -19,24 +39,16 @@ export function setUpPad(pad, before, during, after) {
     last = [x, y];
   }
 
-  pad.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
-    event.preventDefault();
-    pad.setPointerCapture(event.pointerId);
+  const extend = (places) => {
+    places.forEach(lineTo);
+    during();
+  };
+  const start = (place) => {
     before();
-    lineTo(event);
-    during();
-  });
-  pad.addEventListener("pointermove", (event) => {
-    if (!last) return;
-    for (const one of [...event.getCoalescedEvents(), event]) lineTo(one);
-    during();
-  });
-  for (const end of ["pointerup", "pointercancel"])
-    pad.addEventListener(end, () => {
-      if (last) after();
-      last = null;
-    });
+    last = null;
+    extend([place]);
+  };
+  onDrag(pad, start, extend, after);
 
   return {
     clear: () => context.fillRect(0, 0, pad.width, pad.height),

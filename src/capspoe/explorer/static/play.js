@@ -22,7 +22,7 @@ const markup = `
       <button id="reset" aria-keyshortcuts="0">Reset</button>
       <button id="save" aria-keyshortcuts="s">Save</button>
     </div>
-    <div class="head matches"><h3>Its test images</h3><button class="small" id="more-matches">More</button></div>
+    <div class="head matches"><h3 id="matches-title"></h3><button class="small" id="more-matches">More</button></div>
     <div class="thumbs matches" id="matches"></div>
   </div>
   <div class="panel">
@@ -59,22 +59,22 @@ function describe() {
   const j = state.capsule;
   const others = state.on.filter((k) => k !== j);
   $("stage-title").textContent = nameOf(j) ? `Mostly ${nameOf(j).label}` : `Capsule ${j}`;
-  const parts = nameOf(j) ? [`capsule ${j}`, `${Math.round(100 * nameOf(j).share)}% of its test images`] : [];
+  const parts = nameOf(j) ? [`capsule ${j}`, `${Math.round(100 * nameOf(j).share)}% of its ${state.run.kind}`] : [];
   if (others.length) parts.push(`with ${others.length > 4 ? `${others.length} others` : others.join(", ")}`);
   else if (state.run.gated && useOf(j) != null) parts.push(`use ${percent(useOf(j))}`);
   $("stage-note").textContent = parts.join(" · ");
   $("picture").ariaLabel = `Capsule ${j} decoded, ${parts.join(", ")}`;
 }
 
-let matches = 10; // test images shown
+let matches = 10; // images shown
 const showMatches = debounce(() => {
-  const none = state.run.revision?.endsWith(".0") ? "Looking through the test images …" : "None of those tried.";
+  const none = state.run.revision?.endsWith(".0") ? `Looking through the ${state.run.kind} …` : "None of those tried.";
   const open = (image) => {
     emit("go", "recognise");
     emit("recognise", image);
   };
   const query = `capsule=${state.capsule}&count=${matches}`;
-  showThumbnails($("matches"), query, open, none).then((more) => ($("more-matches").hidden = !more || matches > 90));
+  showThumbnails($("matches"), query, open, none).then((more) => ($("more-matches").hidden = !more || matches > 10));
 }, 120);
 
 // The gallery
@@ -210,7 +210,7 @@ export default {
       showNames();
     },
     "more-matches": () => {
-      matches = 96;
+      matches = 500;
       showMatches();
     },
   },
@@ -222,6 +222,7 @@ export default {
     $("gallery").addEventListener("keydown", onGalleryKey);
     listen("poses", onPoses);
     listen("model", () => {
+      $("matches-title").textContent = `Its ${state.run.kind}`;
       drawGallery();
       onPoses();
     });

@@ -1,6 +1,6 @@
 // Recognise: show the network an image and see which capsule switches on.
 
-import { drawBars, mostly, setUpPicker } from "./capsules.js";
+import { caption, drawTiles, mostly, nameOf, showThumbnails } from "./capsules.js";
 import { $, el, emit, latest, listen, percent, picture, post, show, toast, undoHistory } from "./lib.js";
 import { erasable } from "./erase.js";
 import { setUpPad } from "./pad.js";
@@ -20,8 +20,8 @@ const markup = `
       <input type="file" id="file" accept="image/png,image/jpeg,image/webp,image/gif,image/bmp">
       <span class="note">or drop one, or paste</span>
     </div>
-    <div class="head"><h3>Test images</h3><button class="small" id="more">Others</button></div>
-    <div class="thumbs picker" id="picker" role="group" aria-label="Test images"></div>
+    <div class="head"><h3 id="picker-title"></h3><button class="small" id="more">Others</button></div>
+    <div class="thumbs picker" id="picker" role="group" aria-labelledby="picker-title"></div>
   </div>
   <div class="panel stack">
     <div class="head"><h2 id="verdict" aria-live="polite"></h2><span class="note" id="verdict-note"></span></div>
@@ -35,12 +35,9 @@ const markup = `
       <div class="head"><h3>Without what you erased</h3><button class="small" id="restore">Restore</button></div>
       <div class="endings" id="ends" role="group" aria-label="Completions"></div>
     </div>
-    <div class="buttons">
-      <button class="main" id="hold">Edit its pose in Play</button>
-      <button id="to-routing">See its routing</button>
-    </div>
+    <div><button class="main" id="hold">Edit its pose in Play</button></div>
     <h3>Probability that each capsule is on</h3>
-    <div class="tiles bars" id="lights" role="group" aria-label="Capsules; choose one to see its routing"></div>
+    <div class="tiles bars" id="lights" role="group" aria-label="Capsules; choose one to see its pose in Play"></div>
   </div>`;
 
 let pad;
@@ -103,14 +100,16 @@ function showVerdict() {
   const { on, winner, label, unlike } = found;
   const { gated } = state.run;
   const count = on.filter((p) => p > 0.5).length;
-  $("verdict").textContent = gated ? `Capsule ${winner} is on` : `${count} of ${on.length} capsules are on`;
-  if (unlike) $("verdict").textContent = "Unlike anything it was trained on";
+  const name = nameOf(winner) && `Mostly ${nameOf(winner).label}`;
+  $("verdict").textContent = unlike ? "Unlike anything it was trained on"
+    : !gated ? `${count} of ${on.length} capsules are on` : name || `Capsule ${winner} is on`;
   $("verdict").classList.toggle("unlike", unlike);
-  const parts = [unlike && `nearest: capsule ${winner}`, `${gated ? "" : `capsule ${winner} most, `}${percent(on[winner])}`, mostly(winner)];
+  const which = unlike ? `nearest: capsule ${winner}` : `capsule ${winner} ${gated ? "is on" : "most"}`;
+  const parts = [which, percent(on[winner]), (unlike || !gated) && mostly(winner)];
   if (label != null) parts.push(`this image is labelled ${label}`);
   $("verdict-note").textContent = parts.filter(Boolean).join(" · ");
-  $("hold").disabled = $("to-routing").disabled = false;
-  drawBars($("lights"), on, winner, follow);
+  $("hold").disabled = false;
+  drawBars();
 }
 
 function showNothing(title, note) {
@@ -120,25 +119,33 @@ function showNothing(title, note) {
   $("verdict").textContent = title;
   $("verdict").classList.remove("unlike");
   $("verdict-note").textContent = note;
-  $("hold").disabled = $("to-routing").disabled = true;
-  drawBars($("lights"), null, -1, follow);
+  $("hold").disabled = true;
+  drawBars();
   setImage(null);
 }
 
-function follow(capsule) {
-  if (!found) return;
-  emit("follow", capsule);
-  emit("go", "routing");
+/** Tiles with bars for the probability that each capsule is on. */
+function drawBars() {
+  const decorate = (node, j) => {
+    node.append(el("div", { class: "bar" }, el("i")), caption(j));
+    node.style.setProperty("--on", found?.on[j] ?? 0);
+    node.ariaPressed = String(j === found?.winner);
+    if (found) node.ariaLabel += `, on with ${percent(found.on[j])}`;
+  };
+  drawTiles($("lights"), decorate, (j) => found && hold(j));
 }
 
-/** Copies the pose to the sliders of Play: the winner's with the gate, otherwise every capsule's. */
-function hold() {
+/** Copies the pose to the sliders of Play: one capsule's with the gate, otherwise every capsule's. */
+function hold(capsule) {
   poseHistory.remember();
   const limited = found.poses.map((pose) => pose.map((v) => Math.max(-100, Math.min(100, v))));
-  setPoses(state.run.gated ? { [found.winner]: limited[found.winner] } : { ...limited }, found.winner);
+  setPoses(state.run.gated ? { [capsule]: limited[capsule] } : { ...limited }, capsule);
   emit("go", "play");
   posesChanged();
 }
+
+let start = 0; // of the images to choose from
+const fillPicker = () => showThumbnails($("picker"), `start=${start}&count=36`, showImage);
 
 /** Reads an image file as a small PNG. */
 async function readFile(file) {
@@ -163,9 +170,12 @@ export default {
   markup,
   history: strokes,
   clicks: {
-    hold,
+    hold: () => hold(found.winner),
     restore: () => eraser.restore(),
-    "to-routing": () => follow(found.winner),
+    more() {
+      start = Math.floor(Math.random() * Math.max(1, state.run.images - 36));
+      fillPicker();
+    },
     clear() {
       strokes.remember();
       pad.clear();
@@ -190,13 +200,12 @@ export default {
     });
     addEventListener("paste", (event) => readFile(event.clipboardData.files[0]));
     $("file").addEventListener("change", () => readFile($("file").files[0]).then(() => ($("file").value = "")));
-    const fillPicker = setUpPicker($("picker"), $("more"), showImage);
     listen("recognise", showImage);
-    listen("image-needed", () => !subject && state.run.test_images && showImage({ index: 0 }));
     listen("model", () => {
+      $("picker-title").textContent = `Some ${state.run.kind}`;
       fillPicker();
       if (subject) look(true);
-      else drawBars($("lights"), null, -1, follow);
+      else drawBars();
     });
   },
 };

@@ -10,7 +10,6 @@ export const state = {
   poses: {}, // capsule -> pose in standard deviations; capsules that are off keep theirs
   image: null, // the image that was recognised, as the server takes it: {index} or {data, fit}
   two: null, // the image with two objects
-  blend: { first: null, last: null, t: 0.5 }, // null: within the capsule that is on, see blend.js
 };
 
 export const zeros = () => Array(state.run.dimensions).fill(0);
@@ -39,12 +38,11 @@ export const poseHistory = undoHistory(snapshot, restore, 200);
 
 // The address
 
-const textOfPoses = (poses) =>
-  Object.entries(poses).map(([j, pose]) => `${j}:${pose.map((v) => Math.round(v * 1000) / 1000)}`).join(";");
+const textOfPoses = () =>
+  Object.entries(posesOn()).map(([j, pose]) => `${j}:${pose.map((v) => Math.round(v * 1000) / 1000)}`).join(";");
 
 function textOfImage(image) {
   if (image.index != null) return `i${image.index}`;
-  if (image.poses) return `p${textOfPoses(image.poses)}`;
   return `d${image.data.split(",")[1].replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`;
 }
 
@@ -61,24 +59,16 @@ function readPoses(text) {
 }
 
 function readImage(text) {
-  const rest = text?.slice(1);
-  if (/^i\d{1,9}$/.test(text)) return { index: Number(rest) };
-  const poses = text?.startsWith("p") ? readPoses(rest) : null;
-  if (poses) return { poses };
+  if (/^i\d{1,9}$/.test(text)) return { index: Number(text.slice(1)) };
   if (!/^d[\w-]+$/.test(text)) return null;
-  const base64 = rest.replaceAll("-", "+").replaceAll("_", "/");
+  const base64 = text.slice(1).replaceAll("-", "+").replaceAll("_", "/");
   return { data: `data:image/png;base64,${base64.padEnd(Math.ceil(base64.length / 4) * 4, "=")}`, fit: false };
 }
 
 function address() {
-  const fields = new URLSearchParams({ run: state.run.name, view: state.view, capsule: state.capsule, on: textOfPoses(posesOn()) });
+  const fields = new URLSearchParams({ run: state.run.name, view: state.view, capsule: state.capsule, on: textOfPoses() });
   if (state.image) fields.set("image", textOfImage(state.image));
   if (state.view === "two" && state.two) fields.set("two", textOfImage(state.two));
-  if (state.view === "blend" && state.blend.first) {
-    fields.set("from", textOfImage(state.blend.first));
-    fields.set("to", textOfImage(state.blend.last));
-    fields.set("t", state.blend.t);
-  }
   return `#${fields.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%3B", ";")}`;
 }
 
@@ -95,14 +85,7 @@ export function readAddress(views) {
   if (views.includes(fields.get("view"))) state.view = fields.get("view");
   const poses = fields.has("on") ? readPoses(fields.get("on")) : null;
   if (poses) setPoses(poses, Number(fields.get("capsule")));
-  const t = Number(fields.get("t") ?? NaN);
-  state.blend = {
-    first: readImage(fields.get("from")) ?? state.blend.first,
-    last: readImage(fields.get("to")) ?? state.blend.last,
-    t: t >= 0 && t <= 1 ? t : state.blend.t,
-  };
-  const [image, two] = ["image", "two"].map((name) => readImage(fields.get(name))).map((one) => (one?.poses ? null : one));
-  state.two = two;
+  state.two = readImage(fields.get("two"));
   const own = (fields.get("run") ?? state.run.name) === state.run.name;
-  return { image, fits: own && (!fields.has("on") || poses !== null) };
+  return { image: readImage(fields.get("image")), fits: own && (!fields.has("on") || poses !== null) };
 }

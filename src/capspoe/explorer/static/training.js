@@ -79,10 +79,10 @@ function render() {
   $("charts").replaceChildren(...charts);
   $("progress").replaceChildren(...stages.map(progress));
   $("training-empty").textContent = charts.length ? ""
-    : status === "training" ? "The first curves appear after a hundred steps." : "This folder has no training log.";
+    : status === "training" ? "The first curves appear after a hundred steps." : "This network came without its training log.";
   $("training-title").textContent = HEADINGS[status];
   $("training-note").textContent = images ? `${images.toLocaleString("en")} images` : "";
-  $("samples-note").textContent = stage === "autoencoder" ? "test images and their reconstructions"
+  $("samples-note").textContent = stage === "autoencoder" ? "images and their reconstructions"
     : "one column for each capsule";
   showSamples(revision);
 }

@@ -2,7 +2,7 @@
 
 import { mostly } from "./capsules.js";
 import { $, el, get, latest, listen, percent, picture, post, show, undoHistory } from "./lib.js";
-import { setUpPad } from "./pad.js";
+import { onDrag, setUpPad } from "./pad.js";
 import { state, writeAddress } from "./state.js";
 
 const [FRAME, SLIDE] = [45, 700]; // milliseconds of a step of the search, and of the way apart
@@ -14,16 +14,16 @@ const markup = `
       <canvas class="pad" id="two-pad" width="280" height="280" role="img" aria-label="Drawing pad for two"></canvas>
       <div class="hint" id="two-hint">Draw here</div>
     </div>
-    <button class="main" id="example">Two test images</button>
-    <figure class="pad-box"><canvas class="picture" id="owner" role="img" aria-label="Pixels by object"></canvas>
-      <figcaption>which pixel belongs to which</figcaption></figure>
+    <button class="main" id="example"></button>
   </div>
-  <div class="panel stack">
+  <div class="panel stack apart-panel">
     <div class="head"><h2 id="two-title" aria-live="polite"></h2><button class="small" id="again">Show it again</button></div>
     <canvas class="apart" id="apart" role="img" aria-label="The two objects; drag either of them"></canvas>
     <div class="pair"><figcaption id="object-0"></figcaption><figcaption id="object-1"></figcaption></div>
     <input type="range" id="apart-by" min="0" max="1" step="0.01" aria-label="How far apart">
-  </div>`;
+  </div>
+  <figure class="panel"><canvas class="picture" id="owner" role="img" aria-label="Pixels by object"></canvas>
+    <figcaption>which pixel belongs to which</figcaption></figure>`;
 
 let pad;
 let subject = null; // the image to explain, as the server takes it
@@ -92,43 +92,59 @@ function animate() {
   tick(start);
 }
 
-/** Two test images with different labels, if they have any. */
+/** Two images with different labels, if there are labels: of the data set, or samples where it is not on this machine. */
+async function pickTwo() {
+  const random = (below) => Math.floor(Math.random() * Math.max(1, below));
+  const { images: count, capsules } = state.run;
+  if (count) {
+    const { images } = await get(`images?start=${random(count - 12)}&count=12`, "two");
+    return [images[0], images.find(({ label }) => label !== images[0].label) ?? images.at(-1)].map(({ image }) => image);
+  }
+  const first = random(capsules);
+  const others = Array.from({ length: capsules }, (_, j) => j).filter((j) => j !== first && mostly(j) !== (mostly(first) || null));
+  const drawn = [];
+  for (const j of [first, others[random(others.length)] ?? first]) {
+    const { pose } = await get(`random?capsule=${j}&seed=${random(2 ** 31)}`);
+    drawn.push((await post("decode", { poses: { [j]: pose } }, "two")).image);
+  }
+  return drawn;
+}
+
 const example = latest(async () => {
-  const start = Math.floor(Math.random() * Math.max(1, state.run.test_images - 12));
-  const { images } = await get(`images?start=${start}&count=12`, "two");
+  const two = await pickTwo();
   const [height, width] = state.run.image;
   const canvas = el("canvas", { width, height });
   const context = canvas.getContext("2d");
   context.globalCompositeOperation = "lighten";
-  for (const { image } of [images[0], images.find(({ label }) => label !== images[0].label) ?? images.at(-1)])
-    context.drawImage(await picture(image), 0, 0);
+  for (const image of two) context.drawImage(await picture(image), 0, 0);
   strokes.remember();
   pad.clear();
   pad.put(canvas);
   take({ data: canvas.toDataURL("image/png"), fit: false });
 });
 
+let held = null; // the object that is dragged, and where it was taken
+
 /** Takes hold of the nearer object. */
-function drag(event) {
-  if (!found || event.button !== 0) return;
-  const [box, [height, width]] = [$("apart").getBoundingClientRect(), state.run.image];
-  const scale = (2 * width) / box.width;
-  const at = [(event.clientX - box.left) * scale - width, (event.clientY - box.top) * scale - height / 2];
-  const [near, far] = places.map(([x, y]) => Math.hypot(at[0] - x, at[1] - y));
-  const m = Number(far < near);
-  const [x, y] = places[m];
+function hold([x, y]) {
+  if (!found) return false;
   turn++; // ends the animation
-  $("apart").setPointerCapture(event.pointerId);
-  $("apart").onpointermove = (to) => {
-    places[m] = [x + (to.clientX - event.clientX) * scale, y + (to.clientY - event.clientY) * scale];
-    draw();
-  };
+  const [height, width] = state.run.image;
+  const offsets = places.map((place) => [x - place[0], y - place[1]]);
+  const [first, second] = offsets.map(([dx, dy]) => Math.hypot(dx - width, dy - height / 2));
+  const m = Number(second < first);
+  held = { m, offset: offsets[m] };
+}
+
+function drag(to) {
+  places[held.m] = to.at(-1).map((at, axis) => at - held.offset[axis]);
+  draw();
 }
 
 function open() {
   if (state.view !== "two" || subject) return;
   if (state.two) take(state.two);
-  else if (state.run.test_images) example();
+  else if (state.run.images || state.run.no_images) example(); // otherwise they are being opened
 }
 
 export default {
@@ -148,19 +164,18 @@ export default {
     },
   },
   setUp() {
-    const after = () => take({ data: pad.url(), fit: subject?.fit ?? true }); // test images have their size already
+    const after = () => take({ data: pad.url(), fit: subject?.fit ?? true }); // images of the data set have their size already
     pad = setUpPad($("two-pad"), strokes.remember, () => ($("two-hint").hidden = true), after);
     pad.clear();
     take(null);
-    $("apart").addEventListener("pointerdown", drag);
-    $("apart").addEventListener("lostpointercapture", () => ($("apart").onpointermove = null));
+    onDrag($("apart"), hold, drag);
     $("apart-by").addEventListener("input", () => {
       turn++;
       moveApart(Number($("apart-by").value));
       draw();
     });
     listen("model", () => {
-      $("example").disabled = !state.run.test_images;
+      $("example").textContent = state.run.images ? `Two ${state.run.kind}` : "Two samples";
       if (subject) look();
       else open();
     });

@@ -6,7 +6,6 @@ from typing import Literal
 from capspoe.export import programs, web
 from capspoe.figures.summary import summary_of
 from capspoe.run import hub
-from capspoe.run.atomic import disk_errors
 from capspoe.run.model import CapsulePoE
 
 Format = Literal["hub", "onnx", "torch", "web"]
@@ -16,8 +15,6 @@ def export(model: CapsulePoE, run: Path, folder: Path, formats: tuple[Format, ..
     """Write the network of a run to a folder, in each of the formats; return the files written."""
     if "onnx" in formats:
         programs.require_onnx()  # before anything is written
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in formats:
         if name in ("onnx", "torch"):

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from capspoe.errors import CapspoeError, InputError
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.model import CapsulePoE
 
 TOLERANCE = 1e-3  # by which a program may differ from PyTorch, relative to values of order 1
@@ -76,8 +76,7 @@ def write(model: CapsulePoE, folder: Path, format: Literal["onnx", "torch"]) -> 
         path = folder / f"{name}.{suffix}"
         content, program = convert(part.eval())
         compare(part, program, path.name)
-        with disk_errors(folder):
-            write_atomic(path, content)
+        write_atomic(path, content)
         written.append(path)
     return written
 

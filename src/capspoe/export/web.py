@@ -16,7 +16,7 @@ from torch import Tensor
 from capspoe.errors import InputError
 from capspoe.figures.summary import summary_of
 from capspoe.figures.traversal import sliders
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.model import CapsulePoE
 
 EXACT = 1024  # tensors with fewer values keep their precision
@@ -35,9 +35,8 @@ def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
         "capsules.js": "\n".join([script[0], pad, script[1]]),
         "weights.js": f"const MODEL = {json.dumps(description(model, run), separators=(',', ':'))};\n",
     }
-    with disk_errors(folder):
-        for name, text in content.items():
-            write_atomic(folder / name, text.encode())
+    for name, text in content.items():
+        write_atomic(folder / name, text.encode())
     return [folder / name for name in content]
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.pictures import to_rgb_or_grey, to_uint8, write_png
 
 # By name, so that a page can replace them by its own light and dark colours.
@@ -125,6 +125,4 @@ def write(figure: Figure, path: Path) -> None:
         canvas.draw()
         write_png(np.asarray(canvas.buffer_rgba())[..., :3], path)
         return
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, svg(figure).encode())
+    write_atomic(path, svg(figure).encode())

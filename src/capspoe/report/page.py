@@ -21,7 +21,7 @@ from capspoe.figures.gallery import shown_split
 from capspoe.figures.sheet import COLOURS, svg
 from capspoe.report import sections
 from capspoe.run import checkpoint
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run.atomic import write_atomic
 from capspoe.run.bundled import BUNDLED, output_folder
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, tile
@@ -59,8 +59,7 @@ def write_report(run: Path, image: int = 0, images: str | None = None) -> Path:
         problem=problem,
         version=__version__,
     )
-    with disk_errors(out):
-        write_atomic(out / "report.html", page.encode(errors="replace"))
+    write_atomic(out / "report.html", page.encode(errors="replace"))
     return out / "report.html"
 
 

@@ -182,8 +182,7 @@ def step(
     positive = hidden_phase(layer, x, z, noise, 0, temperature, on)
     if positive.on is not None:
         layer.follow_routing(c, positive.on)
-    chain = (k, temperature, regate, sample_visible, sample_hidden)
-    negative = negative_phase(layer, positive, c, noise, *chain)
+    negative = negative_phase(layer, positive, c, noise, k, temperature, regate, sample_visible, sample_hidden)
     found = gradients(layer, positive, negative, c)
     if gate_loss_weight and on is not None and layer.gate.exclusive:
         weight = gate_loss_weight / (temperature * len(x))
@@ -219,9 +218,10 @@ def winner_step(
     batch, image = len(x), torch.arange(len(x), device=x.device)
     r, x = layer.relative(c), x - layer.mu
     chains = Winners(layer, on, r)
-    start = mean = layer.hidden_mean(z[image, on]) if layer.chains is None else chains.up(x)
+    routed = layer.chains is None  # otherwise the chains' mean routing weights count
+    start = mean = layer.hidden_mean(z[image, on]) if routed else chains.up(x.transpose(1, 2)[chains.rows])
     drawn = WinnerNoise(noise.seed, noise.step, noise.index, noise.dtype, on=on, capsules=layer.upper[0])
-    for step in range(1 if layer.chains is not None else k):  # the streams of negative_phase
+    for step in range(k if routed else 1):  # the streams of negative_phase
         h = layer.neurons.sample(mean, drawn, 4 * step + 1) if sample_hidden else mean
         back, mean = chains.step(h, noise.uniform(4 * step + 2, *layer.lower) if sample_visible else None)
     pairs = [(image, on, start, x.new_full((batch,), 1 / batch))]
@@ -229,13 +229,11 @@ def winner_step(
         error_BJ = gate_error(target, probability, gate_loss_weight / (temperature * batch))
         which, capsule = error_BJ.nonzero(as_tuple=True)
         pairs.append((which, capsule, layer.hidden_mean(z[which, capsule]), error_BJ[which, capsule]))
-    if layer.chains is None:
+    if routed:
         pairs.append((batch + image, on, mean, x.new_full((batch,), -1 / batch)))
     found = sums_over_pairs(layer, torch.cat([x, back]), r, *map(torch.cat, zip(*pairs, strict=True)))
-    if layer.chains is not None:
-        found = Gradients(
-            *(one - other for one, other in zip(found, persistent_phase(layer, on, noise), strict=True))
-        )
+    if not routed:
+        found = Gradients(*map(torch.sub, found, persistent_phase(layer, on, noise)))
     layer.follow_routing(c, on)  # last: until here all processes have the same mean weights, and so the same chains
     return found, diagnostics(layer, x - back, probability, c)
 
@@ -248,10 +246,6 @@ class Winners:
         self.rows, self.place, _ = by_capsule(on, layer.upper[0])
         self.r_JP1I = weights_of_pairs(layer, r, self.rows)
 
-    def up(self, x: Float[Tensor, "B I M"]) -> Float[Tensor, "B N"]:
-        """The means of h given x, which is centred."""
-        return self._up(x.transpose(1, 2)[self.rows])
-
     def step(
         self, h: Float[Tensor, "B N"], uniform: Float[Tensor, "B I M"] | None
     ) -> tuple[Float[Tensor, "B I M"], Float[Tensor, "B N"]]:
@@ -263,9 +257,10 @@ class Winners:
         if uniform is not None:
             x = (uniform[self.rows].transpose(2, 3) < x).to(x)
         x = x - layer.mu.T
-        return x[self.on, self.place].transpose(1, 2), self._up(x)
+        return x[self.on, self.place].transpose(1, 2), self.up(x)
 
-    def _up(self, x_JPMI: Tensor) -> Float[Tensor, "B N"]:
+    def up(self, x_JPMI: Tensor) -> Float[Tensor, "B N"]:
+        """The means of h given x, which is centred."""
         weighted = x_JPMI if self.r_JP1I is None else x_JPMI * self.r_JP1I
         z_JPN = torch.baddbmm(self.layer.b[:, None], weighted.flatten(2), self.w_JNV.transpose(1, 2))
         return self.layer.hidden_mean(z_JPN[self.on, self.place])

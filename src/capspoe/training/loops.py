@@ -145,10 +145,9 @@ def layer_steps(
 
     `inputs` gives the layer's input for indices below `count`.
     """
-    device = layer.w_JNMI.device
     for step, index in batches(count, config.batch_size, config.seed, stream, first, last):
         shard = distributed.shard(index)
-        noise = Noise(config.seed, step, torch.from_numpy(shard.images).to(device))
+        noise = Noise(config.seed, step, torch.from_numpy(shard.images).to(layer.w_JNMI.device))
         with torch.no_grad():
             x = inputs(shard.images)
         temperature = 1.0 if targets else annealed(step / last, config)

@@ -10,7 +10,7 @@ import torch
 from capspoe import kernels
 from capspoe.config import Config, preset
 from capspoe.core.layer import CapsuleLayer
-from capspoe.core.network import Network
+from capspoe.core.network import Network, centre_crop
 from capspoe.core.noise import Noise
 from capspoe.data import ArrayDataset
 from capspoe.errors import DivergedError, RunError
@@ -99,9 +99,9 @@ def test_random_crops_belong_to_the_image():
     assert np.array_equal(whole[1:], loops.random_crop(pixels[1:], 8, Noise(0, 1, index[1:])))
     places = {loops.random_crop(pixels[:1], 8, Noise(0, s, index[:1]))[0, 0, 0, 0] for s in range(200)}
     assert len(places) == 3 * 5
-    assert loops.random_crop(pixels, 8, None)[0, 0, 0, 0] == pixels[0, 1, 2, 0]
-    for noise in (Noise(0, 1, index), None):  # a side that is shorter than the crop stays whole
-        assert loops.random_crop(pixels, 11, noise).shape == (2, 10, 11, 1)
+    assert centre_crop(pixels, 8)[0, 0, 0, 0] == pixels[0, 1, 2, 0]
+    for cropped in (loops.random_crop(pixels, 11, Noise(0, 1, index)), centre_crop(pixels, 11)):
+        assert cropped.shape == (2, 10, 11, 1)  # a side that is shorter than the crop stays whole
 
 
 def test_the_temperature_falls_to_one_by_equal_factors():

@@ -25,14 +25,6 @@ def from_capsules(x: Float[Tensor, "B I 8"], code_shape: tuple[int, int, int]) -
     return x.reshape(x.shape[0], h, w, C).permute(0, 3, 1, 2)
 
 
-def kernel_for(height: int, width: int) -> int:
-    """The paper's 9, or less for images too small for two of them (the code keeps at least 2x2 positions)."""
-    side = min(height, width)
-    if side < 5:
-        raise InputError(f"images of {height}x{width} are too small: at least 5x5 is needed; resize them")
-    return min(9, (side - 1) // 2)
-
-
 class ConvAutoencoder(nn.Module):
     """Two convolutions down, two up, any image size and channel count.
 
@@ -59,7 +51,9 @@ class ConvAutoencoder(nn.Module):
             raise InputError(f"channels must be a multiple of {NEURONS}, not {channels}")
         if not 0 <= dropout < 1 or not code_noise >= 0:
             raise InputError("dropout must be in [0, 1) and code_noise not negative")
-        kernel = kernel_for(height, width)
+        if min(height, width) < 5:
+            raise InputError(f"images of {height}x{width} are too small: at least 5x5 is needed; resize them")
+        kernel = min(9, (min(height, width) - 1) // 2)  # the paper's 9, or less to keep 2x2 positions in the code
         middle = (height - kernel + 1, width - kernel + 1)
         h, w = ((side - kernel) // 2 + 1 for side in middle)
         spare = (middle[0] - ((h - 1) * 2 + kernel), middle[1] - ((w - 1) * 2 + kernel))

@@ -147,10 +147,7 @@ def visible_statistics(layer: CapsuleLayer, phase: Phase) -> Float[Tensor, "*J I
 
 
 def correlation(
-    layer: CapsuleLayer,
-    x: Float[Tensor, "B I M"],
-    h: Float[Tensor, "B J N"],
-    c: Float[Tensor, "B J I"] | None,
+    layer: CapsuleLayer, x: Float[Tensor, "B I M"], h: Float[Tensor, "B J N"], c: Float[Tensor, "B J I"] | None
 ) -> Float[Tensor, "J N M I"]:
     """Sum over the batch of r_ij h_j (x_i - mu_i)^T: minus the derivative of the energy with respect to w."""
     x, r = x - layer.mu, layer.relative(c)
@@ -185,14 +182,7 @@ def step(
     positive = hidden_phase(layer, x, z, noise, 0, temperature, on)
     if positive.on is not None:
         layer.follow_routing(c, positive.on)
-    chain = (k, temperature, regate, sample_visible, sample_hidden)
-    negative = negative_phase(layer, positive, c, noise, *chain)
-    info = Info(
-        reconstruction=(positive.x - negative.x).square().mean(),
-        use=positive.on_probability.mean(0),
-        confidence=positive.on_probability.amax(-1).mean(),
-        routing_entropy=routing_entropy(layer, c),
-    )
+    negative = negative_phase(layer, positive, c, noise, k, temperature, regate, sample_visible, sample_hidden)
     found = gradients(layer, positive, negative, c)
     if gate_loss_weight and on is not None and layer.gate.exclusive:
         weight = gate_loss_weight / (temperature * len(x))
@@ -201,7 +191,7 @@ def step(
         found.w_JNMI.add_(correlation(layer, x, error, c))
         found.a.add_(torch.einsum("bj,bim->jim", error_BJ, x - layer.mu))
         found.b.add_(error.sum(0))
-    return found, info
+    return found, diagnostics(layer, positive.x - negative.x, positive.on_probability, c)
 
 
 def gate_error(target: Int[Tensor, " B"], probability: Float[Tensor, "B J"], weight: float) -> Float[Tensor, "B J"]:
@@ -226,34 +216,26 @@ def winner_step(
     probability = layer.on_probability(z, x, temperature)
     target, on = on if gate_loss_weight else None, noise.choose(0, probability) if on is None else on
     batch, image = len(x), torch.arange(len(x), device=x.device)
-    r, x_centred = layer.relative(c), x - layer.mu
+    r, x = layer.relative(c), x - layer.mu
     chains = Winners(layer, on, r)
-    start = mean = layer.hidden_mean(z[image, on]) if layer.chains is None else chains.up(x_centred)
+    routed = layer.chains is None  # otherwise the chains' mean routing weights count
+    start = mean = layer.hidden_mean(z[image, on]) if routed else chains.up(x.transpose(1, 2)[chains.rows])
     drawn = WinnerNoise(noise.seed, noise.step, noise.index, noise.dtype, on=on, capsules=layer.upper[0])
-    for step in range(1 if layer.chains is not None else k):  # the streams of negative_phase
+    for step in range(k if routed else 1):  # the streams of negative_phase
         h = layer.neurons.sample(mean, drawn, 4 * step + 1) if sample_hidden else mean
         back, mean = chains.step(h, noise.uniform(4 * step + 2, *layer.lower) if sample_visible else None)
-    x = x_centred
     pairs = [(image, on, start, x.new_full((batch,), 1 / batch))]
     if target is not None:
         error_BJ = gate_error(target, probability, gate_loss_weight / (temperature * batch))
         which, capsule = error_BJ.nonzero(as_tuple=True)
         pairs.append((which, capsule, layer.hidden_mean(z[which, capsule]), error_BJ[which, capsule]))
-    if layer.chains is None:
+    if routed:
         pairs.append((batch + image, on, mean, x.new_full((batch,), -1 / batch)))
     found = sums_over_pairs(layer, torch.cat([x, back]), r, *map(torch.cat, zip(*pairs, strict=True)))
-    if layer.chains is not None:
-        found = Gradients(
-            *(one - other for one, other in zip(found, persistent_phase(layer, on, noise), strict=True))
-        )
+    if not routed:
+        found = Gradients(*map(torch.sub, found, persistent_phase(layer, on, noise)))
     layer.follow_routing(c, on)  # last: until here all processes have the same mean weights, and so the same chains
-    info = Info(
-        reconstruction=(x - back).square().mean(),
-        use=probability.mean(0),
-        confidence=probability.amax(-1).mean(),
-        routing_entropy=routing_entropy(layer, c),
-    )
-    return found, info
+    return found, diagnostics(layer, x - back, probability, c)
 
 
 class Winners:
@@ -263,10 +245,6 @@ class Winners:
         self.layer, self.on, self.w_JNV = layer, on, layer.w_JNMI.flatten(2)
         self.rows, self.place, _ = by_capsule(on, layer.upper[0])
         self.r_JP1I = weights_of_pairs(layer, r, self.rows)
-
-    def up(self, x: Float[Tensor, "B I M"]) -> Float[Tensor, "B N"]:
-        """The means of h given x, which is centred."""
-        return self._up(x.transpose(1, 2)[self.rows])
 
     def step(
         self, h: Float[Tensor, "B N"], uniform: Float[Tensor, "B I M"] | None
@@ -279,9 +257,10 @@ class Winners:
         if uniform is not None:
             x = (uniform[self.rows].transpose(2, 3) < x).to(x)
         x = x - layer.mu.T
-        return x[self.on, self.place].transpose(1, 2), self._up(x)
+        return x[self.on, self.place].transpose(1, 2), self.up(x)
 
-    def _up(self, x_JPMI: Tensor) -> Float[Tensor, "B N"]:
+    def up(self, x_JPMI: Tensor) -> Float[Tensor, "B N"]:
+        """The means of h given x, which is centred."""
         weighted = x_JPMI if self.r_JP1I is None else x_JPMI * self.r_JP1I
         z_JPN = torch.baddbmm(self.layer.b[:, None], weighted.flatten(2), self.w_JNV.transpose(1, 2))
         return self.layer.hidden_mean(z_JPN[self.on, self.place])
@@ -346,9 +325,10 @@ def persistent_phase(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise) -
     )
 
 
-def routing_entropy(layer: CapsuleLayer, c: Float[Tensor, "B J I"]) -> Float[Tensor, ""]:
-    """Mean entropy of the routing weights of a few images, relative to uniform weights."""
-    if layer.iterations == 1 or layer.fan == 1:
-        return c.new_ones(())
-    axis = 2 if layer.normalize == "lower" else 1
-    return torch.special.entr(c[:16]).sum(axis).mean() / math.log(layer.fan)
+def diagnostics(layer: CapsuleLayer, difference: Tensor, probability: Tensor, c: Float[Tensor, "B J I"]) -> Info:
+    """`difference` is that between both ends of the chain; a few images give the entropy of the routing weights."""
+    entropy = c.new_ones(())
+    if layer.iterations > 1 and layer.fan > 1:
+        axis = 2 if layer.normalize == "lower" else 1
+        entropy = torch.special.entr(c[:16]).sum(axis).mean() / math.log(layer.fan)
+    return Info(difference.square().mean(), probability.mean(0), probability.amax(-1).mean(), entropy)

@@ -1,6 +1,7 @@
-"""Gates: which upper capsules are on. A gate is one class below; `GATES` lists them by name."""
+"""Gates: which upper capsules are on. A gate is one class below with the same methods; `GATES` lists them by name.
 
-from typing import Protocol
+z is (B, J, N); log_evidence (B, J) is F_j, in an exclusive gate with the capsule's visible bias; bias d is (J,).
+"""
 
 import torch
 from jaxtyping import Float, Int
@@ -10,34 +11,21 @@ from torch.nn import functional as F
 from capspoe.core.routing import squash_length
 
 
-class Gate(Protocol):
-    """What a layer needs to know about its gate.
-
-    z is (B, J, N); log_evidence (B, J) is F_j, in an exclusive gate with the capsule's visible bias; bias d is (J,).
-    """
-
-    name: str
-    exclusive: bool  # exactly one capsule is on
-
-    def on_probability(self, z: Tensor, log_evidence: Tensor, bias: Tensor, temperature: float) -> Tensor:
-        """P(capsule j is on | x), (B, J)."""
-
-    def log_evidence(self, log_evidence: Tensor, bias: Tensor) -> Tensor:
-        """log of the sum of exp(-E) over all hidden states, without the visible bias, (B,)."""
-
-
 class Winner:
     """Exactly one capsule is on: an implicit mixture of RBMs (Nair and Hinton 2008) with capsules as components.
 
     P(j on | x) = softmax_j((F_j + d_j) / T).
     """
 
-    name, exclusive = "winner", True
+    name = "winner"
+    exclusive = True  # exactly one capsule is on
 
     def on_probability(self, z: Tensor, log_evidence: Tensor, bias: Tensor, temperature: float) -> Tensor:
+        """P(capsule j is on | x), (B, J)."""
         return torch.softmax((log_evidence + bias) / temperature, dim=-1)
 
     def log_evidence(self, log_evidence: Tensor, bias: Tensor) -> Tensor:
+        """log of the sum of exp(-E) over all hidden states, without the visible bias, (B,)."""
         return torch.logsumexp(log_evidence + bias, -1)
 
 
@@ -53,7 +41,7 @@ class NoGate:
         return log_evidence.sum(-1)
 
 
-GATES: dict[str, Gate] = {gate.name: gate for gate in (Winner(), NoGate())}
+GATES: dict[str, Winner | NoGate] = {gate.name: gate for gate in (Winner(), NoGate())}
 
 
 def mask_off(h: Float[Tensor, "B J N"], on: Int[Tensor, " B"] | None) -> Float[Tensor, "B J N"]:

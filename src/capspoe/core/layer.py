@@ -158,10 +158,9 @@ class CapsuleLayer(nn.Module):
     def forward(self, x: Float[Tensor, "B I M"]) -> Routing:
         """Route x; return the paper's c and the pre-activations z, biases included."""
         sizes = {"B": None, "I": self.lower[0], "M": self.lower[1]}
-        check_tensor("x", x, sizes, like=self.w_JNMI, finite=False)
+        check_tensor("x", x, sizes, like=self.w_JNMI, finite=self.iterations == 1)
         how = (self.iterations, self.normalize, self.agreement, self.sharpness)
         if self.iterations == 1:
-            check_tensor("x", x, sizes)
             c = x.new_full((), 1 / self.fan).expand(x.shape[0], self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
         if fused := kernels.select(x, self.w_JNMI, self.b):
@@ -210,8 +209,7 @@ class CapsuleLayer(nn.Module):
         `on` is the capsule whose visible bias counts, (B,), or the weight of each, (B, J); by default those that are
         not 0.
         """
-        w, r = self.w_JNMI, self.relative(c)
-        own = self.gate.exclusive
+        w, r, own = self.w_JNMI, self.relative(c), self.gate.exclusive
         a = torch.einsum("bj,jim->bim", on_weights(h, on), self.a) if own else self.a
         if r is None:
             return torch.sigmoid(a + torch.einsum("jnmi,bjn->bim", w, h))

@@ -134,17 +134,7 @@ class Network(nn.Module):
         logit_scale: float | None = None,
         on: Tensor | None = None,
     ) -> Float[Tensor, "B C H W"]:
-        """Top-layer states to images; see `down_to_code`."""
-        return self.autoencoder.decode(self.down_to_code(h, c, logit_scale, on))
-
-    def down_to_code(
-        self,
-        h: Float[Tensor, "B J N"],
-        c: Float[Tensor, "B J I"] | None = None,
-        logit_scale: float | None = None,
-        on: Tensor | None = None,
-    ) -> Float[Tensor, "B i m"]:
-        """Top-layer states to codes.
+        """Top-layer states to images.
 
         Parameters
         ----------
@@ -154,6 +144,12 @@ class Network(nn.Module):
             open, so it is less decided than real codes are. 1 leaves the probabilities as they are.
         on : the capsule that is on, (B,), or the weight of each, (B, J); by default those that are not 0
         """
+        return self.autoencoder.decode(self.down_to_code(h, c, logit_scale, on))
+
+    def down_to_code(
+        self, h: Float[Tensor, "B J N"], c: Tensor | None, logit_scale: float | None, on: Tensor | None
+    ) -> Float[Tensor, "B i m"]:
+        """The code that `down` decodes."""
         x = self.top.visible_mean(h, self.top.reverse(h) if c is None else c, on)
         scale = self.config.logit_scale if logit_scale is None else logit_scale
         if scale != 1:

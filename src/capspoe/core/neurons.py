@@ -1,13 +1,11 @@
 r"""Kinds of upper neurons, each an exponential family given its pre-activation z.
 
-A kind is one class below with the same methods; `NEURONS` lists them by name. For one neuron with state h,
+A kind is one class below, with the same elementwise methods; `NEURONS` lists them. For one neuron with state h,
 
 .. math:: P(h \mid z) \propto \exp(z h - E_0(h)), \qquad A(z) = \log \int \exp(z h - E_0(h)) \, dh
 
 with energy E_0 and log-partition A up to a constant. The mean is A'(z).
 """
-
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,45 +14,29 @@ from torch.nn import functional as F
 from capspoe.core.noise import Noise
 
 
-class Neurons(Protocol):
-    """What a layer needs to know about its upper neurons. All methods are elementwise."""
-
-    name: str
-
-    def mean(self, z: Tensor) -> Tensor:
-        """E[h | z]."""
-
-    def natural(self, mean: Tensor) -> Tensor:
-        """The z with this mean."""
-
-    def sample(self, mean: Tensor, noise: Noise, stream: int) -> Tensor:
-        """Draw h, given its mean."""
-
-    def log_partition(self, z: Tensor) -> Tensor:
-        """A(z)."""
-
-    def energy(self, h: Tensor) -> Tensor:
-        """E_0(h)."""
-
-
 class Binary:
     """h in {0, 1}, the paper's neurons: P(h = 1 | z) = sigmoid(z) (Eq. 14)."""
 
     name = "binary"
 
     def mean(self, z: Tensor) -> Tensor:
+        """E[h | z]."""
         return torch.sigmoid(z)
 
     def natural(self, mean: Tensor) -> Tensor:
+        """The z with this mean."""
         return torch.logit(mean, eps=1e-6)
 
     def sample(self, mean: Tensor, noise: Noise, stream: int) -> Tensor:
+        """Draw h, given its mean."""
         return (noise.uniform(stream, *mean.shape[1:]) < mean).to(mean)
 
     def log_partition(self, z: Tensor) -> Tensor:
+        """A(z)."""
         return F.softplus(z)
 
     def energy(self, h: Tensor) -> Tensor:
+        """E_0(h)."""
         return torch.zeros_like(h)
 
 
@@ -79,4 +61,4 @@ class Gaussian:
         return h.square() / 2
 
 
-NEURONS: dict[str, Neurons] = {kind.name: kind for kind in (Gaussian(), Binary())}
+NEURONS: dict[str, Gaussian | Binary] = {kind.name: kind for kind in (Gaussian(), Binary())}

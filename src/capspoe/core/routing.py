@@ -59,11 +59,6 @@ def squash(z: Float[Tensor, "*rest N"]) -> Float[Tensor, "*rest N"]:
     return squash_length(z)[..., None] * unit(z)
 
 
-def predictions(x: Float[Tensor, "B I M"], W: Float[Tensor, "J I N M"]) -> Float[Tensor, "B J I N"]:
-    """u_ij = W_ij x_i: what each lower capsule predicts for each upper one."""
-    return torch.einsum("jinm,bim->bjin", W, x)
-
-
 def agree(u: Float[Tensor, "B J I N"], z: Float[Tensor, "B J N"], kind: Agreement) -> Float[Tensor, "B J I"]:
     """Agreement of each prediction with the squashed sum: their cosine, or Sabour's scalar product."""
     if kind == "cosine":
@@ -108,7 +103,8 @@ def route(
         c, z = x.new_full((), share).expand(len(x), *W.shape[:2]), share * torch.einsum("bim,jinm->bjn", x, W)
     else:
         c, z = kernels.compiled_on_gpu(reference, x)(x, W, *options)
-    check_in_range(z)
+    if not is_tracing() and not bool(torch.isfinite(z).all()):
+        raise InputError(f"x and W are too large: their product leaves the range of {dtype_name(z)}")
     return Routing(c, z)
 
 
@@ -123,7 +119,7 @@ def reference(
 ) -> tuple[Float[Tensor, "B J I"], Float[Tensor, "B J N"]]:
     """c and z of `route` in plain PyTorch, unchecked."""
     axis = 2 if normalize == "lower" else 1
-    u_BJIN = predictions(x, W)
+    u_BJIN = torch.einsum("jinm,bim->bjin", W, x)  # u_ij = W_ij x_i, the predictions
     routed_BJIN = u_BJIN.detach() if detach_routing else u_BJIN
     logits_BJI = u_BJIN.new_zeros(u_BJIN.shape[:3])
     for _ in range(iterations - 1):
@@ -183,8 +179,3 @@ def check_routing_arguments(
     check_count("iterations", iterations)
     check_choice("normalize", normalize, ("lower", "upper"))
     check_choice("agreement", agreement, ("cosine", "dot"))
-
-
-def check_in_range(z: Tensor) -> None:
-    if not is_tracing() and not bool(torch.isfinite(z).all()):
-        raise InputError(f"x and W are too large: their product leaves the range of {dtype_name(z)}")

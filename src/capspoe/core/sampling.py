@@ -100,22 +100,15 @@ def sample_at(
     if prior == "model":
         pose = equilibrium(network.top, chosen, noise, STEPS)
         c = (network.top.mean_routing / network.top.fan).expand(len(rows), -1, -1)
+    elif prior == "standard":
+        pose = torch.sigmoid(noise.normal(102, network.top.upper[1]))
     else:
-        pose = draw_pose(network, chosen, prior, noise, scale)
+        pose = network.top.hidden_mean(network.prior.sample(chosen, noise, scale))
     h = place(pose, chosen, network.top.upper[0])
     for step in range(gibbs):
         c, h = gibbs_step(network.top, h, c, chosen, Noise(int(seed), 1 + step, rows))
     images = network.down(h, c, logit_scale, chosen)
     return Samples(network.array(images), chosen.cpu().numpy())
-
-
-def draw_pose(
-    network: Network, on: Int[Tensor, " B"], prior: str, noise: Noise, scale: float
-) -> Float[Tensor, "B N"]:
-    """The pose of the capsule that is on."""
-    if prior == "standard":
-        return torch.sigmoid(noise.normal(102, network.top.upper[1]))
-    return network.top.hidden_mean(network.prior.sample(on, noise, scale))
 
 
 def equilibrium(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise, steps: int) -> Float[Tensor, "B N"]:

@@ -65,11 +65,7 @@ def open_dataset(
 
 
 def open_for(
-    config: Any,
-    image: tuple[int, int, int],
-    images: str | None = None,
-    split: str = "test",
-    run: Path | None = None,
+    config: Any, image: tuple[int, int, int], images: str | None = None, split: str = "test", run: Path | None = None
 ) -> Dataset:
     """Open the run's images, or `images` by name or path, as a trained network expects them, with (H, W, C) `image`.
 

@@ -37,10 +37,9 @@ def hash_positions(count: int) -> NDArray[np.uint64]:
     """Return a uniform 64-bit hash of each position: the first `count` numbers of SplitMix64."""
     import torch  # here, because most uses of this package need no PyTorch
 
-    from capspoe.core.noise import mix64
+    from capspoe.core.noise import GOLDEN, mix64
 
-    golden = 0x9E3779B97F4A7C15 - (1 << 64)
-    return mix64(torch.arange(1, count + 1) * golden).numpy().view(np.uint64)
+    return mix64(torch.arange(1, count + 1) * GOLDEN).numpy().view(np.uint64)
 
 
 def evenly_spaced(n: int, count: int) -> NDArray[np.int64]:

@@ -105,9 +105,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-# Settings.
-
-
 def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
     write_atomic(folder / "config.json", json_bytes(settings(config, image)))
 
@@ -160,9 +157,6 @@ def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
     if not exists(folder):
         raise RunError(f"{folder} is not a run folder: it has no config.json; train one first")
     raise problem
-
-
-# Checkpoints.
 
 
 def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> Path:

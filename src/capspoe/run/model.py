@@ -10,11 +10,11 @@ from torch import Tensor
 from capspoe.config import Device
 from capspoe.core.autoencoder import ConvAutoencoder
 from capspoe.core.checks import check_choice
-from capspoe.core.complete import Completion, complete
+from capspoe.core.complete import complete
 from capspoe.core.explain import Explanation, Search, explain
-from capspoe.core.likelihood import Scores, score
+from capspoe.core.likelihood import score
 from capspoe.core.network import Network
-from capspoe.core.sampling import Samples, sample
+from capspoe.core.sampling import sample
 from capspoe.errors import CapspoeWarning, DamageWarning, InputError
 from capspoe.run import checkpoint, hub
 from capspoe.run.bundled import find_run
@@ -40,6 +40,13 @@ class CapsulePoE(Network):
     """
 
     stage: checkpoint.Stage = checkpoint.AUTOENCODER  # how far it is trained
+
+    sample = sample
+    """Generate images; see `capspoe.core.sampling.sample`."""
+    complete = complete
+    """Fill in what a mask hides, several times for each image; see `capspoe.core.complete.complete`."""
+    score = score
+    """How likely each image is; see `capspoe.core.likelihood.score`."""
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> "CapsulePoE":
@@ -104,29 +111,9 @@ class CapsulePoE(Network):
             raise checkpoint.damaged("the weights contain NaN or infinite values")
         self.load_state_dict(weights)
 
-    def sample(
-        self,
-        count: int,
-        capsule: int | list[int] | None = None,
-        prior: str | None = None,
-        gibbs: int = 0,
-        seed: int = 0,
-        prior_scale: float | None = None,
-    ) -> Samples:
-        """Generate images; see `capspoe.core.sampling.sample`."""
-        return sample(self, count, capsule, prior, gibbs, seed, prior_scale)
-
     def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:
         """The k objects in each image, which may overlap, and be `shift` pixels away from the usual place.
 
         See `capspoe.core.explain.explain`.
         """
         return explain(self, images, k, compose, Search(shift=shift))
-
-    def complete(self, images: Any, mask: Any, count: int = 4, seed: int = 0) -> Completion:
-        """Fill in what the mask hides, `count` times for each image; see `capspoe.core.complete.complete`."""
-        return complete(self, images, mask, count, seed)
-
-    def score(self, images: Any) -> Scores:
-        """How likely each image is; see `capspoe.core.likelihood.score`."""
-        return score(self, images)

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from capspoe.core.network import Network
+from capspoe.core.network import Network, centre_crop
 from capspoe.data import Dataset, workers_for
 from capspoe.errors import RunError
 from capspoe.run import distributed
 from capspoe.run.atomic import disk_errors, write_atomic
 from capspoe.run.checkpoint import hashes_of
 from capspoe.run.log import TrainingLog
-from capspoe.training.loops import random_crop, to_tensor
+from capspoe.training.loops import to_tensor
 
 BATCH = 512  # images encoded at once
 FILES = ("codes.json", "codes.npy")
@@ -32,8 +32,9 @@ FILES = ("codes.json", "codes.npy")
 @torch.no_grad()
 def encode_pixels(network: Network, pixels: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Batches of uint8 images to batches of codes."""
+    crop = network.config.crop
     for batch in pixels:
-        x = to_tensor(random_crop(batch, network.config.crop, None), network.device)
+        x = to_tensor(centre_crop(batch, crop) if crop else batch, network.device)
         yield network.autoencoder.encode(x).cpu().numpy().astype(np.float16)
 
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from capspoe.config import Config
 from capspoe.core import contrastive
 from capspoe.core.layer import CapsuleLayer
-from capspoe.core.network import Network, centre_crop
+from capspoe.core.network import Network
 from capspoe.core.noise import Noise
 from capspoe.data import Dataset, evenly_spaced, workers_for
 from capspoe.errors import DivergedError
@@ -61,27 +61,19 @@ def autoencoder_steps(
     network: Network, dataset: Dataset, optimizer: torch.optim.Optimizer, first: int, last: int
 ) -> Iterator[Step]:
     """Train the autoencoder to reproduce images from their noisy codes; from step `first` to step `last`."""
-    c = network.config
+    c, parameters = network.config, list(network.autoencoder.parameters())
     for step, shard, pixels in image_batches(dataset, c.batch_size, c.seed, first, last):
         noise = Noise(c.seed, step, torch.from_numpy(shard.images).to(network.device))
         set_learning_rate(optimizer, c.autoencoder_learning_rate * warmup_cosine(step / last, c.warmup))
-        pixels = random_crop(pixels, c.crop, noise)
-        metrics = update_autoencoder(network, pixels, noise, optimizer, shard.weight)
-        yield Step(step + 1, shard.batch, metrics)
-
-
-def update_autoencoder(
-    network: Network, pixels: np.ndarray, noise: Noise, optimizer: torch.optim.Optimizer, weight: float = 1.0
-) -> dict[str, Any]:
-    """One step of the autoencoder; `weight` is that of this process's shard in the batch."""
-    parameters = list(network.autoencoder.parameters())
-    loss = network.autoencoder.loss(to_tensor(pixels, network.device), noise).mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    distributed.all_reduce_mean(weight, loss.detach(), *(p.grad for p in parameters if p.grad is not None))
-    norm = torch.nn.utils.clip_grad_norm_(parameters, network.config.clip_norm or math.inf)
-    optimizer.step()
-    return {"loss": loss.item(), "gradient_norm": norm.item()}
+        pixels = pixels if c.crop is None else random_crop(pixels, c.crop, noise)
+        loss = network.autoencoder.loss(to_tensor(pixels, network.device), noise).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        found = [p.grad for p in parameters if p.grad is not None]
+        distributed.all_reduce_mean(shard.weight, loss.detach(), *found)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, c.clip_norm or math.inf)
+        optimizer.step()
+        yield Step(step + 1, shard.batch, {"loss": loss.item(), "gradient_norm": norm.item()})
 
 
 def image_batches(
@@ -99,12 +91,8 @@ def image_batches(
             yield step, shard, decoded
 
 
-def random_crop(pixels: np.ndarray, crop: int | None, noise: Noise | None) -> np.ndarray:
-    """At most crop x crop pixels, at a random place for each image, or from the centre without noise."""
-    if crop is None:
-        return pixels
-    if noise is None:
-        return centre_crop(pixels, crop)
+def random_crop(pixels: np.ndarray, crop: int, noise: Noise) -> np.ndarray:
+    """At most crop x crop pixels, at a random place for each image."""
     spare = np.maximum(np.array(pixels.shape[1:3]) - crop, 0)
     corner = (noise.uniform(10, 2).cpu().numpy() * (spare + 1)).astype(int)
     return np.stack([p[y : y + crop, x : x + crop] for p, (y, x) in zip(pixels, corner, strict=True)])
@@ -157,65 +145,37 @@ def layer_steps(
 
     `inputs` gives the layer's input for indices below `count`.
     """
-    device = layer.w_JNMI.device
     for step, index in batches(count, config.batch_size, config.seed, stream, first, last):
         shard = distributed.shard(index)
-        noise = Noise(config.seed, step, torch.from_numpy(shard.images).to(device))
+        noise = Noise(config.seed, step, torch.from_numpy(shard.images).to(layer.w_JNMI.device))
         with torch.no_grad():
             x = inputs(shard.images)
         temperature = 1.0 if targets else annealed(step / last, config)
         on, share = (targets.at(shard.images), targets.share) if targets else (None, None)
-        rest = (on, share, shard.weight, 1 - step / last)
-        metrics = update_layer(layer, x, noise, config, optimizer, temperature, *rest)
+        decay = 1 - step / last
+        set_learning_rate(optimizer, decay * capsule_learning_rate(layer, config))
+        drawn, gate_weight = config.hidden_states == "drawn", config.gate_loss_weight
+        gradient, info = contrastive.step(
+            layer, x, noise, config.cd_steps, temperature, sample_hidden=drawn, on=on, gate_loss_weight=gate_weight
+        )
+        mean, square = x.mean(0), x.square().mean()
+        distributed.all_reduce_mean(shard.weight, *gradient, *info, mean, square, layer.mean_routing)
+        set_gradients(layer, gradient)
+        optimizer.step()
+        if layer.gate.exclusive:
+            layer.balance(info.use, decay * config.balance_rate, share)
+        metrics = {
+            "reconstruction": info.reconstruction.item(),
+            "baseline": (square - mean.square().mean()).item(),  # the error of always predicting the mean
+            "confidence": info.confidence.item(),
+            "routing_entropy": info.routing_entropy.item(),
+            "weight_norm": layer.w_JNMI.norm().item(),
+            "gradient_norm": gradient.w_JNMI.norm().item(),
+            "temperature": temperature,
+            "use": info.use.tolist(),
+        }
         check_diverged(layer, metrics, step + 1, shard.batch if targets is None else 0)
         yield Step(step + 1, shard.batch, metrics)
-
-
-def update_layer(
-    layer: CapsuleLayer,
-    x: Float[Tensor, "B I M"],
-    noise: Noise,
-    config: Config,
-    optimizer: torch.optim.Optimizer,
-    temperature: float,
-    on: Int[Tensor, " B"] | None = None,
-    share: Float[Tensor, " J"] | None = None,
-    weight: float = 1.0,
-    decay: float = 1.0,
-) -> dict[str, Any]:
-    """One step of contrastive divergence; returns its metrics.
-
-    `on` and `share` are the gate's targets and the use of each capsule to aim for; `weight` is that of this
-    process's shard in the batch; `decay` multiplies the learning rate and the balance rate.
-    """
-    set_learning_rate(optimizer, decay * capsule_learning_rate(layer, config))
-    drawn, gate_weight = config.hidden_states == "drawn", config.gate_loss_weight
-    gradient, info = contrastive.step(
-        layer,
-        x,
-        noise,
-        config.cd_steps,
-        temperature,
-        sample_hidden=drawn,
-        on=on,
-        gate_loss_weight=gate_weight,
-    )
-    mean, square = x.mean(0), x.square().mean()
-    distributed.all_reduce_mean(weight, *gradient, *info, mean, square, layer.mean_routing)
-    set_gradients(layer, gradient)
-    optimizer.step()
-    if layer.gate.exclusive:
-        layer.balance(info.use, decay * config.balance_rate, share)
-    return {
-        "reconstruction": info.reconstruction.item(),
-        "baseline": (square - mean.square().mean()).item(),  # the error of always predicting the mean
-        "confidence": info.confidence.item(),
-        "routing_entropy": info.routing_entropy.item(),
-        "weight_norm": layer.w_JNMI.norm().item(),
-        "gradient_norm": gradient.w_JNMI.norm().item(),
-        "temperature": temperature,
-        "use": info.use.tolist(),
-    }
 
 
 def code_batch(codes: np.ndarray, index: np.ndarray, device: torch.device) -> Float[Tensor, "B I M"]:

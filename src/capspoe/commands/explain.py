@@ -30,6 +30,8 @@ class Explain:
     """Pixels by which objects may lie away from their usual place, such as 2 for digits that are not centred."""
     count: int = 10
     """Number of images, if there are many."""
+    learn: bool = False
+    """First train a recognition network on superposed training images, without labels: once, a few minutes."""
     out: Path | None = None
     """x.png, or x.npz with all arrays (default: RUN/figures/explain.png)."""
 
@@ -47,6 +49,8 @@ def explain(argv: list[str]) -> None:
     check_count("count", a.count)
     model = CapsulePoE.load(a.run)
     images = model.array(model.tensor(open_images(model, a.image, a.count)))
+    if a.learn:
+        learn(model, output_folder(a.run))
     found = model.explain(images, a.objects, a.compose, a.shift)
     for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
         parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]
@@ -58,6 +62,23 @@ def explain(argv: list[str]) -> None:
     else:
         write(draw_explanation(images, found), out)
     print(out)
+
+
+def learn(model: "CapsulePoE", folder: Path) -> None:
+    """Train the recognition network and store it in the run folder."""
+    from collections import deque
+
+    from rich.progress import track
+
+    from capspoe.run import recognition
+    from capspoe.training.recognition import STEPS, recognition_steps
+    from capspoe.training.train import open_images
+
+    pixels = open_images(model.config).images().pixels
+    steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
+    net, _ = deque(steps, maxlen=1)[0]
+    model.set_recognition(net.requires_grad_(False))
+    print(recognition.write(net, folder))
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":

@@ -7,6 +7,7 @@ summary.json         what the capsules are called, for pages about the network f
 config.json          the settings, as in a run folder, and the SHA-256 of the weights
 model.safetensors    the weights
 samples.png          the paper's Figure 3
+recognition.safetensors    the recognition network of `capspoe explain`, if the run has one
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from capspoe import __version__
 from capspoe.config import data_name, train_command
 from capspoe.errors import InputError, RunError
+from capspoe.run import recognition
 from capspoe.run.atomic import disk_errors, write_atomic
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
 from capspoe.run.pictures import write_sample_grid
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
 SUMMARY = "summary.json"
-FILES = ("README.md", "config.json", EXPORTED, "samples.png", SUMMARY)
+FILES = ("README.md", "config.json", EXPORTED, "samples.png", SUMMARY, recognition.FILE)
 SMALL = 4096  # tensors with at most this many values keep their precision
 
 
@@ -50,7 +52,9 @@ def write(
         write_atomic(folder / "config.json", json_bytes(config))
         write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
         write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
-    return [folder / name for name in FILES]
+    if model.recognition is not None:
+        recognition.write(model.recognition, folder)
+    return [folder / name for name in FILES if (folder / name).exists()]
 
 
 def download(name: str | Path, **options: Any) -> Path:

@@ -504,6 +504,30 @@ COLUMNS = {
 }
 
 
+GOALS = (  # what, row, column, goal, and whether more is better
+    ("both labels right, full overlap", "search", "right", 0.88, True),
+    ("the same, moved by up to two pixels", "shifted, search with shift", "right", 0.72, True),
+    ("error of each digit, decoded", "search", "error", 0.017, False),
+    ("error of each digit, cut out of the image", "search", "error cut out", 0.017, False),
+    ("ARI", "search", "ari", 0.75, True),
+    ("seconds an image", "search", "cpu_seconds", 0.2, False),
+    ("a 9x9 hole", "hole, search", "right", 0.85, True),
+    ("two fifths missing at a side", "missing side, search", "right", 0.85, True),
+)
+
+
+def goals(records: list[dict[str, Any]]) -> str:
+    """The goals of the search and whether its means reach them."""
+    lines = ["| | goal | reached | |", "|---" * 4 + "|"]
+    for what, row, column, goal, more in GOALS:
+        found = [record[row] for record in records if row in record]
+        value = np.mean([f[column] for f in found]) if found else np.nan
+        verdict = "met" if (value >= goal if more else value <= goal) else "**missed**"
+        places = COLUMNS[column][1]
+        lines.append(f"| {what} | {number([goal], places)} | {mean(found, column)} | {verdict if found else ''} |")
+    return "\n".join(lines)
+
+
 def mean(rows: list[dict[str, Any]], column: str) -> str:
     values = [row[column] for row in rows if column in row]
     return number(values, COLUMNS[column][1]) if values else ""
@@ -527,6 +551,7 @@ def page(records: Path = RECORDS) -> str:
         found[name] = table(stored, names, columns)
         for row in names:
             found |= {f"{row}: {c}": mean([record[row] for record in stored if row in record], c) for c in columns}
+    found["goals"] = goals([json.loads(path.read_text()) for path in sorted(records.glob("scenes-mnist-*.json"))])
     tried = [" | ".join(row.values()) for row in json.loads((records / "scenes-tried.json").read_text())]
     found["tried"] = "\n".join(
         ["| | both right | instead of | pairs |", "|---" * 4 + "|", *(f"| {row} |" for row in tried)]

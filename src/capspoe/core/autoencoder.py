@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from capspoe.core.checks import check_count
 from capspoe.core.noise import Noise
+from capspoe.core.subpixel import SubpixelTransposed
 from capspoe.errors import InputError
 
 NEURONS = 8  # channels in a lower capsule
@@ -70,7 +71,7 @@ class ConvAutoencoder(nn.Module):
             self.down_1 = nn.Conv2d(colours, channels, kernel)
             self.down_2 = nn.Conv2d(channels, channels, kernel, stride=2)
             self.up_1 = nn.ConvTranspose2d(channels, channels, kernel, stride=2, output_padding=spare)
-            self.up_2 = nn.ConvTranspose2d(channels, colours, kernel)
+            self.up_2 = SubpixelTransposed(channels, colours, kernel)
 
     @property
     def capsules(self) -> tuple[int, int]:
@@ -79,10 +80,10 @@ class ConvAutoencoder(nn.Module):
         return (h * w * C // NEURONS, NEURONS)
 
     def code_logits(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B c h w"]:
-        return self.down_2(F.leaky_relu(self.down_1(images)))
+        return self.down_2(F.leaky_relu(self.down_1(images), inplace=True))
 
     def image_logits(self, code: Float[Tensor, "B c h w"]) -> Float[Tensor, "B C H W"]:
-        return self.up_2(F.leaky_relu(self.up_1(code)))
+        return self.up_2(F.leaky_relu(self.up_1(code), inplace=True))
 
     def encode(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B I 8"]:
         """Images with values in [0, 1] to lower capsules."""

@@ -213,7 +213,7 @@ class Bench:
         capsule = self.model.encode(scenes.objects.reshape(n * k, *image)).on.argmax(1).reshape(n, k)
         x, chosen = self.model.tensor(scenes.images), torch.from_numpy(capsule)[:, None]
         linear, real = E.decoders_of(self.model)
-        search, shape = E.Search(), self.model.top.upper
+        search, shape = E.Search(excess=1.0), self.model.top.upper
         alone = E.propose(linear, x, shape, search).pose[:, :: search.starts, 0]
         pose = alone[torch.arange(n)[:, None, None], chosen]
 
@@ -342,7 +342,8 @@ class Bench:
         raise AssertionError
 
     def supervised(self, scenes: Scenes, capsules: bool = False) -> Answer:
-        parts = [self.network(capsules)(x) for x in self.model.tensor(scenes.images).split(100)]
+        with kernels.use("auto"):
+            parts = [self.network(capsules)(x) for x in self.model.tensor(scenes.images).split(100)]
         return Answer(torch.cat(parts).topk(scenes.objects.shape[1], 1).indices.numpy())
 
 

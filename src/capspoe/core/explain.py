@@ -63,6 +63,7 @@ class Search(NamedTuple):
     rate: float = 0.2
     error_weight: float = 3.0  # lambda
     odds_weight: float = 6.0  # beta
+    excess: float = 0.25  # factor on errors where one object has ink and the image has none: it may have a hole
     tolerance: float = 0.1  # epsilon
     object_cost: float = 16.0  # of another object, when their number is not given
     shift: float = 0.0  # pixels by which objects may be moved
@@ -101,7 +102,8 @@ def responsibilities(objects: Float[Tensor, "R k C H W"], compose: Compose) -> F
     brightness = objects.mean(2)
     if compose is total:
         return brightness / brightness.sum(1, keepdim=True).clamp_min(1e-6)
-    return torch.softmax(20 * brightness, 1)
+    smooth = (brightness + F.avg_pool2d(brightness, 3, 1, 1)) / 2  # a pixel's neighbours have a say
+    return torch.softmax(20 * smooth, 1)
 
 
 class Sets(NamedTuple):
@@ -159,8 +161,9 @@ def misfit(
     composed: Float[Tensor, "*R C H W"], images: Float[Tensor, "*R C H W"], search: Search
 ) -> Float[Tensor, " *R"]:
     """lambda sum(sqrt(r^2 + eps^2) - eps) over the residuals r: between absolute and squared errors."""
-    error = ((composed - images).square() + search.tolerance**2).sqrt() - search.tolerance
-    return search.error_weight * error.sum((-3, -2, -1))
+    residual = composed - images
+    error = (residual.square() + search.tolerance**2).sqrt() - search.tolerance
+    return search.error_weight * torch.where(residual > 0, search.excess * error, error).sum((-3, -2, -1))
 
 
 def starts(
@@ -234,6 +237,8 @@ def search_steps(
     if search.shift:
         decoders = shifted(decoders[0], search.shift), shifted(decoders[1], search.shift)
         shape = shape[0], shape[1] + 2
+    if k > 1:
+        search = search._replace(excess=1.0)
     target = images[:, None]
     odds = images.new_zeros(len(images), shape[0]) if log_odds is None else search.odds_weight * log_odds
     capsule, pose = select(propose(decoders[0], images, shape, search), images, k, compose, search, odds)

@@ -63,7 +63,7 @@ class Search(NamedTuple):
     rate: float = 0.2
     error_weight: float = 3.0  # lambda
     odds_weight: float = 6.0  # beta
-    excess: float = 0.25  # factor on errors where one object has ink and the image has none: it may have a hole
+    excess: float = 0.5  # factor on errors where one object has ink and the image has none: it may have a hole
     tolerance: float = 0.1  # epsilon
     object_cost: float = 16.0  # of another object, when their number is not given
     shift: float = 0.0  # pixels by which objects may be moved

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
 SUMMARY = "summary.json"
-FILES = ("README.md", "config.json", EXPORTED, "samples.png", SUMMARY, recognition.FILE)
+FILES = ("README.md", "config.json", EXPORTED, "samples.png", SUMMARY)
 SMALL = 4096  # tensors with at most this many values keep their precision
 
 
@@ -52,9 +52,9 @@ def write(
         write_atomic(folder / "config.json", json_bytes(config))
         write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
         write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
-    if model.recognition is not None:
-        recognition.write(model.recognition, folder)
-    return [folder / name for name in FILES if (folder / name).exists()]
+        (folder / recognition.FILE).unlink(missing_ok=True)  # of another network
+    written = [folder / name for name in FILES]
+    return written if model.recognition is None else [*written, recognition.write(model.recognition, folder)]
 
 
 def download(name: str | Path, **options: Any) -> Path:
@@ -62,7 +62,7 @@ def download(name: str | Path, **options: Any) -> Path:
     if Path(name).is_dir():
         return Path(name)
     with _library(name) as library:
-        return Path(library.snapshot_download(str(name), allow_patterns=list(FILES), **options))
+        return Path(library.snapshot_download(str(name), allow_patterns=[*FILES, recognition.FILE], **options))
 
 
 def upload(model: "CapsulePoE", run: Path | None, name: str, private: bool | None, **options: Any) -> str:

@@ -166,3 +166,13 @@ def test_wrong_arguments_are_named(model):
         model.explain(image, 5)
     with pytest.raises(InputError, match="k must be an integer"):
         model.explain(image, 0)
+
+
+def test_log_odds_decide_between_capsules_that_draw_the_same():
+    decode, images = strokes(), scenes([(0, 1), (1, 2), (0, 2)])[0]
+    twins = lambda capsule, pose: decode(capsule % 3, pose)  # noqa: E731
+    decoders = (E.linear_decoder(twins, (J, N)), twins)
+    odds = torch.tensor([0.0, 0, 0, 1, 1, 1]).repeat(3, 1)
+    for sign, expected in ((1, [[3, 4], [4, 5], [3, 5]]), (-1, [[0, 1], [1, 2], [0, 2]])):
+        found = E.last(E.search_steps(decoders, images, (J, N), 2, log_odds=sign * odds))
+        assert found.capsule[:, 0].sort(1).values.tolist() == expected

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
+from capspoe.run.bundled import output_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +20,7 @@ def explain(
     compose: Literal["maximum", "sum", "occlusion"] = "maximum",
     shift: float = 0.0,
     count: int = 10,
+    learn: bool = False,
     out: Path | None = None,
 ) -> None:
     """Pull apart objects that overlap in an image: which capsules, each object alone, and whose each pixel is.
@@ -28,6 +30,7 @@ def explain(
         compose: How objects overlap: strokes, light, or opaque with the first in front.
         shift: Pixels by which objects may lie away from their usual place, such as 2 for digits that are not centred.
         count: Number of images, if there are many.
+        learn: First train a recognition network on superposed training images, without labels: once, minutes.
         out: x.png, or x.npz with all arrays (default: RUN/figures/explain.png).
     """
     out = out or figure_path(run, "explain.png")
@@ -40,6 +43,8 @@ def explain(
     check_count("count", count)
     model = CapsulePoE.load(run)
     images = model.array(model.tensor(open_images(model, image, count)))
+    if learn:
+        train_recognition(model, output_folder(run))
     found = model.explain(images, objects, compose, shift)
     for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
         parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]
@@ -57,6 +62,23 @@ def write_arrays(found: NamedTuple, path: Path) -> None:
     with npz_writer(path) as file:
         for name, values in found._asdict().items():
             file.add(name, values)
+
+
+def train_recognition(model: "CapsulePoE", folder: Path) -> None:
+    """Train the recognition network and store it in the run folder."""
+    from collections import deque
+
+    from rich.progress import track
+
+    from capspoe.run import recognition
+    from capspoe.training.recognition import STEPS, recognition_steps
+    from capspoe.training.train import open_images
+
+    pixels = open_images(model.config).images().pixels
+    steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
+    net, _ = deque(steps, maxlen=1)[0]
+    model.set_recognition(net.requires_grad_(False))
+    print(recognition.write(net, folder))
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":

@@ -15,6 +15,7 @@ from capspoe.core.features import FeatureCode
 from capspoe.core.gates import mask_off, place
 from capspoe.core.layer import CapsuleLayer
 from capspoe.core.prior import CapsulePrior
+from capspoe.core.recognition import Recognition
 from capspoe.errors import InputError
 
 CHUNK = 256  # images processed at once, so that memory does not grow with their number
@@ -61,6 +62,7 @@ class Network(nn.Module):
     """
 
     logit_scale: Tensor
+    recognition: Recognition | None = None  # helps `explain`, if there is one; no part of the weights
 
     def __init__(self, config: Config, image: tuple[int, int, int], code: FeatureCode | None = None) -> None:
         """`code` replaces the autoencoder for tables of features."""
@@ -94,6 +96,10 @@ class Network(nn.Module):
         self.prior = CapsulePrior(*shapes[-1], components=config.prior_components)
         self.register_buffer("logit_scale", torch.ones(()))
         self.autoencoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def set_recognition(self, net: Recognition | None) -> None:
+        """Let `explain` use a recognition network, which stays outside the state_dict."""
+        object.__setattr__(self, "recognition", net)
 
     @property
     def stack(self) -> list[CapsuleLayer]:

@@ -253,7 +253,8 @@ class Session:
         """Two objects that overlap: the steps of the search as two rows of frames, and whose each pixel is."""
         network, pixels, frames = self.network, self.read(image), []
         x, search = network.tensor(pixels), Search(shift=SHIFT)
-        for step in search_steps(decoders_of(network), x, network.top.upper, 2, search=search):
+        odds = None if network.recognition is None else network.recognition(x)
+        for step in search_steps(decoders_of(network), x, network.top.upper, 2, search=search, log_odds=odds):
             found = best_of(step, maximum, 2)
             frames.append(found.objects[0])
             yield

@@ -7,6 +7,7 @@ summary.json         what the capsules are called, for pages about the network f
 config.json          the settings, as in a run folder, and the SHA-256 of the weights
 model.safetensors    the weights
 samples.png          the paper's Figure 3
+recognition.safetensors    the recognition network of `capspoe explain`, if the run has one
 """
 
 import dataclasses
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from capspoe import __version__
 from capspoe.config import data_name, train_command
 from capspoe.errors import InputError, RunError
-from capspoe.run.atomic import write_atomic
+from capspoe.run import recognition
+from capspoe.run.atomic import remove_files, write_atomic
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
 from capspoe.run.pictures import write_sample_grid
 
@@ -49,7 +51,9 @@ def write(
     write_atomic(folder / "config.json", json_bytes(config))
     write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
     write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
-    return [folder / name for name in FILES]
+    remove_files(folder, recognition.FILE)  # of another network
+    written = [folder / name for name in FILES]
+    return written if model.recognition is None else [*written, recognition.write(model.recognition, folder)]
 
 
 def download(name: str | Path, **options: Any) -> Path:
@@ -57,7 +61,7 @@ def download(name: str | Path, **options: Any) -> Path:
     if Path(name).is_dir():
         return Path(name)
     with _library(name) as library:
-        return Path(library.snapshot_download(str(name), allow_patterns=list(FILES), **options))
+        return Path(library.snapshot_download(str(name), allow_patterns=[*FILES, recognition.FILE], **options))
 
 
 def upload(model: "CapsulePoE", run: Path | None, name: str, private: bool | None, **options: Any) -> str:

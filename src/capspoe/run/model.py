@@ -16,7 +16,7 @@ from capspoe.core.likelihood import score
 from capspoe.core.network import Network
 from capspoe.core.sampling import sample
 from capspoe.errors import CapspoeWarning, DamageWarning, InputError
-from capspoe.run import checkpoint, hub
+from capspoe.run import checkpoint, hub, recognition
 from capspoe.run.bundled import find_run
 
 
@@ -66,7 +66,9 @@ class CapsulePoE(Network):
         model = cls(run.config, run.image)
         model.load_weights(saved.weights)
         model.stage = saved.state.stage
-        return model.to(find_device(device)).eval()
+        model.to(find_device(device)).eval()
+        model.set_recognition(recognition.read(folder, model))
+        return model
 
     @classmethod
     def from_pretrained(cls, name: str | Path, device: str = "cpu", **options: Any) -> "CapsulePoE":
@@ -100,6 +102,8 @@ class CapsulePoE(Network):
             raise InputError("a network of plain features has no run folder; save the estimator with skops instead")
         checkpoint.create(Path(folder), self.config, self.image)
         checkpoint.save(Path(folder), checkpoint.State(checkpoint.DONE), self.state_dict(), {})
+        if self.recognition is not None:
+            recognition.write(self.recognition, Path(folder))
 
     def load_weights(self, weights: dict[str, Tensor]) -> None:
         """Set all weights, after checking names, shapes, types and values."""

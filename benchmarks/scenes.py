@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from capspoe import kernels
-from capspoe.commands.explain import learn
+from capspoe.commands.explain import train_recognition
 from capspoe.core import explain as E
 from capspoe.core.prior import CapsulePrior
 from capspoe.core.routing import route
@@ -69,7 +69,7 @@ class Bench:
     def __init__(self, run: Path, seed: int) -> None:
         self.model, self.seed = CapsulePoE.load(run).requires_grad_(False), seed
         if self.model.recognition is None:
-            learn(self.model, run)
+            train_recognition(self.model, run)
         self.train, self.test = (load(self.model.config.data, split) for split in ("train", "test"))
         on = self.model.encode(self.train.pixels[:NAMED]).on.argmax(1)
         self.names = commonest(on, self.train.labels[:NAMED], self.model.top.upper[0])

@@ -45,12 +45,9 @@ class _Subpixel(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[1], False]
-        one, none = [1, 1], [0, 0]
-        found = torch.ops.aten.convolution_backward(
-            gradient, *ctx.saved_tensors, None, one, none, one, True, none, 1, wanted
-        )
-        return found[0], found[1], None
+        wanted, one, none = [*ctx.needs_input_grad[:2], False], [1, 1], [0, 0]
+        arguments = (gradient, *ctx.saved_tensors, None, one, none, one, True, none, 1, wanted)
+        return *torch.ops.aten.convolution_backward(*arguments)[:2], None
 
 
 class SubpixelTransposed(nn.ConvTranspose2d):

@@ -104,11 +104,7 @@ def bind(host: str, port: int | None) -> socket.socket:
 
 
 def serve(
-    folder: Path,
-    host: str = "127.0.0.1",
-    port: int | None = None,
-    browser: bool = True,
-    images: str | None = None,
+    folder: Path, host: str = "127.0.0.1", port: int | None = None, browser: bool = True, images: str | None = None
 ) -> None:
     """Serve the explorer until Ctrl-C or SIGTERM."""
     host = host.strip("[]")

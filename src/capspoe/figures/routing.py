@@ -15,7 +15,6 @@ from capspoe.errors import InputError
 from capspoe.figures.sheet import ACCENT, LINE, QUIET, TEXT, Sheet
 
 SHOWN = 40  # upper capsules drawn, the most probable ones
-BINS = 72  # of the density
 WIDTH, MARGIN = 1200, 40
 LOWER_Y, LOWER_HEIGHT, UPPER_Y, UPPER_HEIGHT = 320, 26, 590, 34
 
@@ -75,23 +74,11 @@ def routed(model: Network, image: Any) -> Routed:
     )
 
 
-class Edges(NamedTuple):
-    """Which of a capsule's weights are drawn as lines, and the others as a density."""
-
-    lower: np.ndarray  # (k,): the lower capsules with the largest weights, ascending
-    weight: np.ndarray  # (k,): these weights
-    density: np.ndarray  # (bins,): the mean of the other weights, along the row of lower capsules
-
-
-def edges_of(weight_I: np.ndarray, count: int) -> Edges:
-    """The `count` largest weights of a capsule, but at most a quarter; none if all are equal."""
+def largest(weight_I: np.ndarray, count: int) -> np.ndarray:
+    """Where the `count` largest weights of a capsule are, ascending, but at most a quarter; none if all are equal."""
     I = len(weight_I)
     count = 0 if np.ptp(weight_I) < 1e-6 else min(count, max(1, I // 4))
-    largest = np.argsort(weight_I, kind="stable")[I - count :]
-    rest = np.ones(I)
-    rest[largest] = 0
-    bins = np.arange(I) * min(BINS, I) // I
-    return Edges(largest, weight_I[largest], np.bincount(bins, weight_I * rest) / np.bincount(bins))
+    return np.argsort(weight_I, kind="stable")[I - count :]
 
 
 def strength(weight: Any) -> Any:
@@ -109,7 +96,7 @@ def draw_routing(view: Routed, name: str = "an image", label: str | None = None)
     sheet = Sheet(WIDTH, decoded_y + tall + 46)
     sheet.text(MARGIN, 30, f"Routing of {name}", 22, weight="bold")
     _draw_code(sheet, view, label)
-    edges = [edges_of(view.weight[j], 6 if rank else 36) for rank, j in enumerate(shown)]
+    edges = [largest(view.weight[j], 6 if rank else 36) for rank, j in enumerate(shown)]
     _draw_legend(sheet, view, edges)
     _draw_edges(sheet, view, edges, x)
     I = len(view.lower_on)
@@ -151,7 +138,7 @@ def _draw_code(sheet: Sheet, view: Routed, label: str | None) -> None:
     sheet.cells(left, top, width, height, view.code_on.ravel())
 
 
-def _draw_legend(sheet: Sheet, view: Routed, edges: list[Edges]) -> None:
+def _draw_legend(sheet: Sheet, view: Routed, edges: list[np.ndarray]) -> None:
     x, y, wide = 560, 84, 120
     sheet.text(x, y, f"Capsule {view.winner} is on", 19, ACCENT, weight="bold")
     chances = [f"P(on) = {view.upper_on[view.winner]:.3f}"]
@@ -161,39 +148,35 @@ def _draw_legend(sheet: Sheet, view: Routed, edges: list[Edges]) -> None:
     sheet.box(x, y + 46, wide, 14, ec=LINE)
     words = ["shade: probability of being on, 0 to 1"]
     for k, (colour, drawn) in enumerate(((ACCENT, edges[:1]), (TEXT, edges[1:]))):
-        values = np.concatenate([[], *(e.weight for e in drawn)])
+        values = np.concatenate([[], *(view.weight[j][e] for j, e in zip(view.ranking[k:], drawn, strict=False))])
         if len(values):
             whose = "each other capsule" if k else f"capsule {view.winner}"
             limits = f"{values.min():.1f} to {values.max():.1f} times the uniform weight"
-            words.append(f"the {len(drawn[0].weight)} largest weights of {whose}: {limits}")
+            words.append(f"the {len(drawn[0])} largest weights of {whose}: {limits}")
             sheet.shape("ML", [(x, y + 81 + 28 * k), (x + wide, y + 81 + 28 * k)], ec=colour, lw=2.2 - k)
-    words.append("its other weights, as a density" if len(words) > 1 else "all routing weights are equal")
-    sheet.box(x, y + 46 + 28 * (len(words) - 1), wide, 14, fc=ACCENT, alpha=0.25)
+    words += ["all routing weights are equal"] if len(words) == 1 else []
     for k, line in enumerate(words):
         sheet.text(x + wide + 12, y + 53 + 28 * k, line, 13)
     scale = "From half the uniform weight, invisible, to twice, full strength: the same scale for all images."
     for k, line in enumerate((scale, view.moves)):
-        sheet.text(x, y + 165 + 20 * k, line, 12, QUIET)
+        sheet.text(x, y + 145 + 20 * k, line, 12, QUIET)
 
 
 def _lower_x(index: Any, count: int) -> Any:
     return MARGIN + index * (WIDTH - 2 * MARGIN) / count
 
 
-def _draw_edges(sheet: Sheet, view: Routed, edges: list[Edges], x: np.ndarray) -> None:
-    """Curves from lower to upper capsules; the winner's on top, above its density."""
+def _draw_edges(sheet: Sheet, view: Routed, edges: list[np.ndarray], x: np.ndarray) -> None:
+    """Curves from lower to upper capsules; the winner's on top."""
     top, bottom, middle = LOWER_Y + LOWER_HEIGHT, UPPER_Y, (LOWER_Y + LOWER_HEIGHT + UPPER_Y) / 2
 
-    def bend(start: float, end: float) -> list[tuple[float, float]]:
-        return [(start, top), (start, middle), (end, middle), (end, bottom)]
-
     for rank in reversed(range(len(edges))):
-        won = rank == 0
-        for k, value in enumerate(edges[0].density if won else ()):
-            left, right = (_lower_x(k + side, len(edges[0].density)) for side in (0, 1))
-            points = [*bend(left, x[0] - 4), *bend(right, x[0] + 4)[::-1], (left, top)]
-            sheet.shape("MCCCLCCCZ", points, fc=ACCENT, alpha=0.4 * strength(value))
-        colour, opacity, width = (ACCENT, 0.9, 2.2) if won else (TEXT, 0.4, 1.1)
-        for i, weight in zip(edges[rank].lower, edges[rank].weight, strict=True):
-            points = bend(_lower_x(i + 0.5, len(view.lower_on)), x[rank])
-            sheet.shape("MCCC", points, ec=colour, alpha=opacity * strength(weight), lw=width * strength(weight))
+        colour, opacity, width = (TEXT, 0.4, 1.1) if rank else (ACCENT, 0.9, 2.2)
+        for i in edges[rank]:
+            start, end, full = (
+                _lower_x(i + 0.5, len(view.lower_on)),
+                x[rank],
+                strength(view.weight[view.ranking[rank], i]),
+            )
+            points = [(start, top), (start, middle), (end, middle), (end, bottom)]
+            sheet.shape("MCCC", points, ec=colour, alpha=opacity * full, lw=width * full)

@@ -231,6 +231,11 @@ def anomaly_parts(rows: list[Record]) -> dict[str, str]:
     return {"anomaly": "\n".join(lines), "anomaly images": f"{rows[0]['images']:,}", "log z": "\n".join(z)}
 
 
+def vae_parts(record: Record) -> dict[str, str]:
+    """The rows of benchmarks/vae.py."""
+    return {"vae": table([record], [row["name"] for row in record["rows"]])}
+
+
 def minutes_table(records: list[Record]) -> str:
     lines = ["| run | settings | training | evaluation |", "|---|---|---|---|"]
     for record in records:
@@ -266,7 +271,8 @@ def write(folders: list[Path], docs: Path = DOCS, records: Path = RECORDS) -> Pa
     found = all_parts(known, docs)
     if (records / "clustering.json").exists():
         found["clustering"] = clustering_table(json.loads((records / "clustering.json").read_text()))
-    for name, make in {"completion-mnist": completion_parts, "anomaly": anomaly_parts}.items():
+    parts_of = {"completion-mnist": completion_parts, "anomaly": anomaly_parts, "vae": vae_parts}
+    for name, make in parts_of.items():
         if (records / f"{name}.json").exists():
             found |= make(json.loads((records / f"{name}.json").read_text()))
     page.write_text(fill(text, found))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
 from capspoe import CapsulePoE
 from capspoe.commands.explain import explain
@@ -84,6 +85,8 @@ def test_learn_stores_a_network_that_load_finds(run_copy, monkeypatch, tmp_path,
     after.save(tmp_path / "copy")
     copy = CapsulePoE.load(tmp_path / "copy").recognition
     assert all(torch.equal(v, copy.state_dict()[k]) for k, v in after.recognition.state_dict().items())
-    (run_copy / file.FILE).write_bytes(b"damaged")
-    with pytest.raises(RunError, match="remove it, or train it again"):
-        CapsulePoE.load(run_copy)
+    weights = {name: torch.full_like(value, torch.nan) for name, value in copy.state_dict().items() if value.ndim}
+    for content in (b"damaged", save({**copy.state_dict(), **weights})):
+        (run_copy / file.FILE).write_bytes(content)
+        with pytest.raises(RunError, match="remove it, or train it again"):
+            CapsulePoE.load(run_copy)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import safetensors.torch
+import torch
 
 from capspoe.core.network import Network
 from capspoe.core.recognition import Recognition
@@ -26,6 +27,9 @@ def read(folder: Path, network: Network) -> Recognition | None:
     net = Recognition(network.image, network.top.upper[0])
     try:
         net.load_state_dict(safetensors.torch.load_file(folder / FILE))
+        intact = all(bool(torch.isfinite(value).all()) for value in net.state_dict().values())
     except (OSError, RuntimeError, safetensors.SafetensorError):
-        raise damaged(f"{folder / FILE} cannot be read; remove it, or train it again") from None
+        intact = False
+    if not intact:
+        raise damaged(f"{folder / FILE} cannot be read; remove it, or train it again")
     return net.requires_grad_(False).eval().to(network.device)

@@ -5,11 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 from PIL import Image
 from scipy.stats import spearmanr
 
+from capspoe.core.explain import Explanation
 from capspoe.evaluate.measures import MEASURES
 from capspoe.figures import gallery, reconstruction, sheet, traversal
+from capspoe.figures.explanation import draw_explanation
 
 # Drawing
 
@@ -181,3 +184,12 @@ def test_a_capsule_may_have_no_images_and_labels_may_be_far_apart(model, dataset
     assert gallery.gallery(model, unlabelled, encoded).purity is None
     assert gallery.label_of(unlabelled, 0) is None
     assert gallery.label_of(far, 1) == "2147483647"
+
+
+def test_an_explanation_has_a_row_for_each_object_that_was_found():
+    capsule = np.array([[3, 1, -1], [2, -1, -1]])
+    objects, owner = np.zeros((2, 3, 8, 8, 1)), np.full((2, 3, 8, 8), 1 / 3)
+    found = Explanation(capsule, np.ones((2, 3)), np.zeros((2, 3, 4)), objects, owner, objects[:, 0], np.zeros(2))
+    texts = [text.get_text() for text in draw_explanation(np.zeros((2, 8, 8, 1)), found).findobj(Text)]
+    assert "object 2" in texts
+    assert "object 3" not in texts

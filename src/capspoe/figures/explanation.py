@@ -22,7 +22,7 @@ def tinted(image: np.ndarray, owner: np.ndarray) -> np.ndarray:
 def draw_explanation(images: np.ndarray, found: Explanation, captions: Sequence[str] = ()) -> Figure:
     """A column for each image (n, H, W, C): the image, its pixels by object, and every object alone."""
     capsules = [", ".join(str(j) for j in row if j >= 0) for row in found.capsule]
-    k = found.capsule.shape[1]
+    k = (found.capsule >= 0).sum(1).max()  # rows that no image needs are left out
     by_object = np.stack([tinted(*pair) for pair in zip(images, found.owner, strict=True)])
     rows = [
         Row("image", [np.broadcast_to(to_rgb_or_grey(images), by_object.shape)], "", captions),

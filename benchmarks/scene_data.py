@@ -1,8 +1,10 @@
-"""Scenes with several objects, or with damage, from a data set of single objects; the truth is kept."""
+"""Scenes with several objects, or with damage, from a data set of single objects, and the scores of an answer."""
 
+import itertools
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
 from capspoe.data import Images
 from capspoe.errors import InputError
@@ -17,6 +19,15 @@ class Scenes(NamedTuple):
     images: np.ndarray
     objects: np.ndarray
     labels: np.ndarray | None
+
+
+class Answer(NamedTuple):
+    """Labels (n, k) in any order and, for models that draw, the objects (n, k, H, W, C) and owners (n, k, H, W)."""
+
+    labels: np.ndarray
+    objects: np.ndarray | None = None
+    owner: np.ndarray | None = None
+    proposed: np.ndarray | None = None  # (n, 9)
 
 
 def make_scenes(images: Images, kind: str, count: int, seed: int = 0, shift: int = 2) -> Scenes:
@@ -88,3 +99,32 @@ def moved(image: np.ndarray, down: int, right: int) -> np.ndarray:
         max(-down, 0) : H + min(-down, 0), max(-right, 0) : W + min(-right, 0)
     ]
     return out
+
+
+def score(scenes: Scenes, answer: Answer) -> dict[str, float]:
+    """All labels right; the error of each object alone; ARI and intersection over union of the pixels."""
+    n, k = scenes.labels.shape
+    scores = {"right": float((np.sort(answer.labels, 1) == np.sort(scenes.labels, 1)).all(1).mean())}
+    if answer.proposed is not None:
+        held = (answer.proposed[:, None] == scenes.labels[:, :, None]).any(2).all(1)
+        scores["among nine"] = float(held.mean())
+    if answer.objects is None:
+        return scores
+    truth = scenes.objects / 255
+    orders = [list(order) for order in itertools.permutations(range(k))]
+    errors = np.stack([np.square(answer.objects[:, o] - truth).mean((1, 2, 3, 4)) for o in orders])
+    best = np.array(orders)[errors.argmin(0)]
+    found = answer.objects[np.arange(n)[:, None], best]
+    scores["error"] = float(errors.min(0).mean())
+    if answer.owner is not None and k > 1:  # pixels of the image where an object owns them, and else its own
+        owner, image = answer.owner[np.arange(n)[:, None], best][..., None], scenes.images[:, None] / 255
+        cut = owner * image + (1 - owner) * np.minimum(found, image)
+        scores["error cut out"] = float(np.square(cut - truth).mean())
+    masks, inks = (found > 0.5).any(-1), (truth > 0.5).any(-1)
+    union = (masks | inks).sum((2, 3)).clip(1)
+    scores["iou"] = float(((masks & inks).sum((2, 3)) / union).mean())
+    if k > 1:
+        one = inks.sum(1) == 1  # pixels of one object only; those of several have no right answer
+        owner, label = answer.owner.argmax(1), inks.argmax(1)
+        scores["ari"] = float(np.mean([adjusted_rand_score(label[i][one[i]], owner[i][one[i]]) for i in range(n)]))
+    return scores

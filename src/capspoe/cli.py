@@ -34,7 +34,6 @@ usage: capspoe COMMAND ...          `capspoe COMMAND --help` shows the options
 {_LIST}
 
   --version         print the version        --debug   show the traceback of an error
-
   [RUN]             without a run, the small MNIST network that ships with the package"""
 SHARED = ("train", "encode")  # run by all processes of torchrun; the others only by the first
 

@@ -11,8 +11,9 @@ from capspoe.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from scene_data import Scenes, make_scenes
-from scenes import DOCS, Answer, page, score
+from results import DOCS
+from scene_data import Answer, Scenes, make_scenes, score
+from scenes_page import page
 
 rng = np.random.default_rng(0)
 IMAGES = Images(rng.integers(1, 256, (60, 9, 9, 1), np.uint8), np.arange(60) % 5)

@@ -1,5 +1,7 @@
 """`capspoe encode`."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,8 @@ from PIL import Image
 
 from capspoe import data
 from capspoe.cli import main
+from capspoe.commands import arguments
+from capspoe.errors import InputError
 
 
 def encoded(run, out, *options):
@@ -84,3 +88,9 @@ def test_a_table(run, model, folder, suffix, tmp_path):
     error = np.square(model.reconstruct(pixels) - pixels[..., None] / 255).mean((1, 2, 3))
     np.testing.assert_allclose(table["error"], error, atol=1e-5)
     np.testing.assert_allclose(table["typicality"], [(error > e).mean() for e in error], atol=1e-3)
+
+
+def test_parquet_without_its_package(monkeypatch):
+    monkeypatch.setattr(arguments, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'capspoe\[parquet\]', or write x.csv"):
+        arguments.check_suffix(Path("x.parquet"), ".csv", ".parquet")

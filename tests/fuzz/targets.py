@@ -17,11 +17,13 @@ from urllib.parse import quote
 
 import numpy as np
 import safetensors.torch
+import torch
 from PIL import Image
 
 from capspoe.commands import encode, sort
 from capspoe.commands.explain import open_images
 from capspoe.config import preset
+from capspoe.core.recognition import Recognition
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.formats import BadImage, decode, encode_idx, open_idx, probe
 from capspoe.data.preprocess import Prepare
@@ -32,7 +34,7 @@ from capspoe.export import web as web_export
 from capspoe.figures.curves import charts, read_metrics
 from capspoe.figures.summary import read_summary
 from capspoe.report import facts
-from capspoe.run import checkpoint, hub
+from capspoe.run import checkpoint, hub, recognition
 from capspoe.run.log import Window, readable_lines
 from capspoe.run.model import CapsulePoE
 from capspoe.training import codes, recovery
@@ -146,6 +148,20 @@ def described(content: bytes) -> None:
         facts.read_json(folder / "evaluation.json")
 
 
+def recognised(content: bytes) -> None:
+    """recognition.safetensors, as it is and with the right checksum."""
+    files = [content]
+    with suppress(safetensors.SafetensorError, ValueError, KeyError):
+        weights = safetensors.torch.load(content)
+        files.append(checkpoint.tensor_bytes(weights, {"sha256": recognition.checksum(weights)}))
+    for file in files:
+        path = written("recognised/recognition.safetensors", file)
+        with suppress(RunError):
+            net = recognition.read(path.parent, model())
+            assert net is not None
+            assert torch.isfinite(net(torch.ones(1, 1, *IMAGE[:2]))).all()
+
+
 def exported(content: bytes) -> None:
     """An exported folder: the first byte chooses its settings, or its weights with the right checksum."""
     which, rest = content[0] % 2 if content else 0, content[1:]
@@ -241,7 +257,6 @@ def seeds(name: str) -> list[bytes]:
     bodies = [
         b'\x01{"poses": {"0": [0.5, -1, 2]}}', b'\x03{"poses": {"0": [0, 0, 0]}, "capsule": 0}',
         b'\x05{"image": {"index": 0}}', b'\x07{"image": {"index": 0}}',
-        b'\x09{"first": {"index": 0}, "last": {"poses": {"1": [1, 1, 1]}}, "steps": 3}',
         b"\x02capsule=1&seed=3", b"\x04start=0&count=3&capsule=1", *(b"\xff" + file for file in pictures[:6]),
     ]  # fmt: skip
     return {
@@ -255,6 +270,7 @@ def seeds(name: str) -> list[bytes]:
         "config": [(home() / "run" / "config.json").read_bytes()],
         "state": [(newest / "state.json").read_bytes()],
         "weights": [(newest / "model.safetensors").read_bytes()],
+        "recognised": [recognition.write(Recognition(IMAGE, 2), home()).read_bytes()],
         "metrics": [2 * line],
         "described": [
             b'{"images": 9, "cores": 2, "images_sha256": "0", "sha256": "0", "value": 1}',
@@ -275,7 +291,7 @@ def seeds(name: str) -> list[bytes]:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     function.__name__: function
     for function in (
-        idx, npy, npz, image, config, state, weights, metrics, described, exported, scenes, tables, web,
-        stored_codes, api,
+        idx, npy, npz, image, config, state, weights, recognised, metrics, described, exported, scenes,
+        tables, web, stored_codes, api,
     )
 }  # fmt: skip

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from capspoe import CapsulePoE
 from capspoe.commands.explain import explain
 from capspoe.core.recognition import Recognition, support
-from capspoe.errors import RunError
+from capspoe.errors import InputError, RunError
 from capspoe.run import recognition as file
 from capspoe.training import recognition
 from capspoe.training.recognition import recognition_steps, scenes
@@ -86,7 +86,18 @@ def test_learn_stores_a_network_that_load_finds(run_copy, monkeypatch, tmp_path,
     copy = CapsulePoE.load(tmp_path / "copy").recognition
     assert all(torch.equal(v, copy.state_dict()[k]) for k, v in after.recognition.state_dict().items())
     weights = {name: torch.full_like(value, torch.nan) for name, value in copy.state_dict().items() if value.ndim}
-    for content in (b"damaged", save({**copy.state_dict(), **weights})):
+    variance = {"layers.1.running_var": -copy.state_dict()["layers.1.running_var"]}
+    intact, hostile = (tmp_path / "copy" / file.FILE).read_bytes(), []
+    for changed in (weights, variance):
+        tensors = {**copy.state_dict(), **changed}
+        hostile.append(save(tensors, {"sha256": file.checksum(tensors)}))
+    for content in (b"damaged", intact[:-100] + bytes(1) + intact[-99:], save(copy.state_dict()), *hostile):
         (run_copy / file.FILE).write_bytes(content)
         with pytest.raises(RunError, match="remove it, or train it again"):
             CapsulePoE.load(run_copy)
+
+
+def test_the_bundled_network_is_not_trained_again(tmp_path, images):
+    np.save(tmp_path / "x.npy", images[:2])
+    with pytest.raises(InputError, match="has a recognition network; leave out --learn"):
+        explain(["mnist-small", str(tmp_path / "x.npy"), "--learn"])

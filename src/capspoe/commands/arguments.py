@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -61,6 +62,8 @@ def parse(target: Callable[..., Any], name: str, argv: list[str]) -> Any:
 def check_suffix(path: Path, *suffixes: str) -> None:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
+    if path.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError("--out x.parquet needs the package pyarrow: pip install 'capspoe[parquet]', or write x.csv")
 
 
 def figure_path(run: Path, name: str) -> Path:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
-from capspoe.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,8 +43,6 @@ def encode(
     as_table = out.suffix.lower() != ".npz"
     with distributed.process_group():
         with distributed.fail_together():
-            if out.suffix.lower() == ".parquet":
-                require_pyarrow()
             model = CapsulePoE.load(run, device)
             dataset = open_for_run(model, run, images, split)
         blocks = encoded_blocks(model, dataset, as_table)
@@ -129,20 +126,12 @@ def write_table(table: dict[str, Any], path: Path) -> None:
 
     with replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
-            arrow, parquet = require_pyarrow()
-            parquet.write_table(arrow.table(table), temporary)
+            import pyarrow
+            from pyarrow import parquet
+
+            parquet.write_table(pyarrow.table(table), temporary)
             return
         with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file)
             writer.writerow(table)
             writer.writerows(zip(*table.values(), strict=True))
-
-
-def require_pyarrow() -> Any:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        advice = "pip install 'capspoe[parquet]', or write x.csv"
-        raise InputError(f"--out x.parquet needs the package pyarrow: {advice}") from None
-    return pyarrow, parquet

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
-from capspoe.run.bundled import output_folder
+from capspoe.errors import InputError
+from capspoe.run.bundled import BUNDLED, bundled_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,8 @@ def explain(
     """
     out = out or figure_path(run, "explain.png")
     check_suffix(out, ".png", ".npz")
+    if learn and run == bundled_folder():
+        raise InputError(f"{BUNDLED} has a recognition network; leave out --learn")
     from capspoe.core.checks import check_count
     from capspoe.figures.explanation import draw_explanation
     from capspoe.figures.sheet import write
@@ -44,7 +47,7 @@ def explain(
     model = CapsulePoE.load(run)
     images = model.array(model.tensor(open_images(model, image, count)))
     if learn:
-        train_recognition(model, output_folder(run))
+        train_recognition(model, run)
     found = model.explain(images, objects, compose, shift)
     for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
         parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]

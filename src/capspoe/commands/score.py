@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
-from capspoe.commands.encode import BLOCK, require_pyarrow, write_table
+from capspoe.commands.encode import BLOCK, write_table
 from capspoe.errors import CapspoeError
 
 COMPARED = 2000  # test images of the run that typicality refers to
@@ -24,8 +24,6 @@ def score(
     """
     if out:
         check_suffix(out, ".csv", ".parquet")
-        if out.suffix.lower() == ".parquet":
-            require_pyarrow()
     import numpy as np
 
     from capspoe import data
@@ -52,11 +50,8 @@ def score(
     order = np.argsort(odd, kind="stable")
     labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in order.tolist()]}
     rows = {"file": dataset.names(order), **labels} | {name: values[order].tolist() for name, values in table.items()}
-    log_z = found.log_z
-    print(
-        f"log Z between {log_z.lower:.1f} and {log_z.upper:.1f}; its estimates differ by at most "
-        f"{max(map(abs, log_z.gaps)):.1f} nats in a capsule"
-    )
+    low, high, gap = found.log_z.lower, found.log_z.upper, max(map(abs, found.log_z.gaps))
+    print(f"log Z between {low:.1f} and {high:.1f}; its estimates differ by at most {gap:.1f} nats in a capsule")
     if out:
         write_table(rows, out)
         print(out)

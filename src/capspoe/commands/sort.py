@@ -140,6 +140,5 @@ def write_page(groups: dict[str, list[str]], folder: Path, out: Path) -> None:
     shown = [(name, [(file, address(file)) for file in images]) for name, images in groups.items()]
     style = Markup((files("capspoe.report") / "style.css").read_text(encoding="utf-8"))
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
-    count = sum(map(len, groups.values()))
-    text = page.render(folder=folder.name, count=count, groups=shown, odd=ODD, style=style)
+    text = page.render(folder=folder.name, count=sum(map(len, groups.values())), groups=shown, odd=ODD, style=style)
     write_atomic(out / "index.html", text.encode(errors="replace"))

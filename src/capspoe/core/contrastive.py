@@ -32,6 +32,7 @@ from capspoe.core.noise import Noise
 
 TRAINING_LEAPS = 8  # leapfrog steps of the persistent chains in each update; with 3 they do not mix
 NEGLIGIBLE = 1e-3  # errors of the gate below this have no gradient: skipping them saves most of the work
+PAIRS = 1_000  # of a capsule and an image that are summed at once: more leave the cache
 
 
 class Phase(NamedTuple):
@@ -244,7 +245,7 @@ class Winners:
     def __init__(self, layer: CapsuleLayer, on: Int[Tensor, " B"], r: Float[Tensor, "B J I"] | None) -> None:
         self.layer, self.on, self.w_JNV = layer, on, layer.w_JNMI.flatten(2)
         self.rows, self.place, _ = by_capsule(on, layer.upper[0])
-        self.r_JP1I = weights_of_pairs(layer, r, self.rows)
+        self.r_JP1I = weights_of_pairs(layer, r, self.rows, torch.arange(layer.upper[0], device=on.device))
 
     def step(
         self, h: Float[Tensor, "B N"], uniform: Float[Tensor, "B I M"] | None
@@ -266,8 +267,10 @@ class Winners:
         return self.layer.hidden_mean(z_JPN[self.on, self.place])
 
 
-def weights_of_pairs(layer: CapsuleLayer, r: Float[Tensor, "B J I"] | None, image_JP: Tensor) -> Tensor | None:
-    """Relative routing weights (J, P, 1, I) of pairs of a capsule and an image; None where they are uniform.
+def weights_of_pairs(
+    layer: CapsuleLayer, r: Float[Tensor, "B J I"] | None, image_jP: Tensor, capsule_j: Tensor
+) -> Tensor | None:
+    """Relative routing weights (j, P, 1, I) of pairs of a capsule and an image; None where they are uniform.
 
     Persistent chains have no image to route. With them both phases use each capsule's mean weights, so that both
     belong to one energy.
@@ -275,8 +278,8 @@ def weights_of_pairs(layer: CapsuleLayer, r: Float[Tensor, "B J I"] | None, imag
     if r is None:
         return None
     if layer.chains is not None:
-        return layer.mean_routing[:, None, None]
-    return r[image_JP % len(r), torch.arange(len(image_JP))[:, None]][:, :, None]
+        return layer.mean_routing[capsule_j, None, None]
+    return r[image_jP % len(r), capsule_j[:, None]][:, :, None]
 
 
 def sums_over_pairs(
@@ -296,12 +299,16 @@ def sums_over_pairs(
     rows, _, used = by_capsule(capsule, J)
     weight_JP = weight[rows] * used
     h_JPN = h[rows] * weight_JP[:, :, None]
-    x_JPMI = x.transpose(1, 2)[image[rows]]
-    a = torch.bmm(weight_JP[:, None], x_JPMI.flatten(2)).view(J, *layer.lower[::-1]).transpose(1, 2)
-    if (r_JP1I := weights_of_pairs(layer, r, image[rows])) is not None:
-        x_JPMI = x_JPMI * r_JP1I
-    w = torch.bmm(h_JPN.transpose(1, 2), x_JPMI.flatten(2)).view_as(layer.w_JNMI)
-    return Gradients(w, a, h_JPN.sum(1), torch.zeros_like(layer.d))
+    parts = []
+    for j in torch.arange(J, device=x.device).split(max(1, PAIRS // rows.shape[1])):
+        x_jPMI = x.transpose(1, 2)[image[rows[j]]]
+        a_j1V = torch.bmm(weight_JP[j, None], x_jPMI.flatten(2))
+        if (r_jP1I := weights_of_pairs(layer, r, image[rows[j]], j)) is not None:
+            x_jPMI = x_jPMI * r_jP1I
+        parts.append((torch.bmm(h_JPN[j].transpose(1, 2), x_jPMI.flatten(2)), a_j1V))
+    w, a = map(torch.cat, zip(*parts, strict=True))
+    a = a.view(J, *layer.lower[::-1]).transpose(1, 2)
+    return Gradients(w.view_as(layer.w_JNMI), a, h_JPN.sum(1), torch.zeros_like(layer.d))
 
 
 def persistent_phase(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise) -> Gradients:

@@ -1,7 +1,5 @@
 """Images, the objects found in them, and which object each pixel belongs to."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -19,13 +17,13 @@ def tinted(image: np.ndarray, owner: np.ndarray) -> np.ndarray:
     return to_rgb_or_grey(image).mean(-1, keepdims=True) * np.einsum("khw,kc->hwc", owner, tints)
 
 
-def draw_explanation(images: np.ndarray, found: Explanation, captions: Sequence[str] = ()) -> Figure:
+def draw_explanation(images: np.ndarray, found: Explanation) -> Figure:
     """A column for each image (n, H, W, C): the image, its pixels by object, and every object alone."""
     capsules = [", ".join(str(j) for j in row if j >= 0) for row in found.capsule]
     k = (found.capsule >= 0).sum(1).max()  # rows that no image needs are left out
     by_object = np.stack([tinted(*pair) for pair in zip(images, found.owner, strict=True)])
     rows = [
-        Row("image", [np.broadcast_to(to_rgb_or_grey(images), by_object.shape)], "", captions),
+        Row("image", [np.broadcast_to(to_rgb_or_grey(images), by_object.shape)]),
         Row("found", [by_object], "pixels by object", [f"capsules {text}" for text in capsules]),
     ]
     for m in range(k):

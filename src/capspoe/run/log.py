@@ -184,7 +184,7 @@ class TrainingLog:
 def readable_lines(raw: bytes) -> bytes:
     """The lines that are valid JSON objects."""
     kept = []
-    for line in raw.split(b"\n"):
+    for line in raw.splitlines():
         with suppress(ValueError, RecursionError):
             if isinstance(json.loads(line), dict):
                 kept.append(line + b"\n")

@@ -47,6 +47,12 @@ def test_groups_pages_and_links(folder, run, model, tmp_path):
     assert len(shown) == 61
     assert all((tmp_path / "out" / unquote(address)).exists() for address in shown)
     assert "digit <" not in page  # escaped
+    means = {
+        name: np.mean([float(r["typicality"]) for r in rows if r["group"] == name])
+        for name in {r["group"] for r in rows}
+    }
+    assert re.findall(r'<section id="([^"]*)"', page) == sorted(means, key=lambda name: -means[name])
+    assert len(re.findall(r'<a href="#[^"]*"><img', page)) == len(means)
     linked = {path.resolve() for path in (tmp_path / "out").glob("*/*.png")}
     assert linked == {(folder / name).resolve() for name in before}
     assert files_of(folder) == before

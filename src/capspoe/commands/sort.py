@@ -20,29 +20,28 @@ PAGE = """\
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ folder }}, sorted</title><link rel="icon" href="data:,">
 <style>{{ style }}
-section { margin-top: 32px; }
-.grid { grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); }
+section { margin-top: 32px; } nav { text-align: center; }
+.grid, nav { display: grid; grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); gap: 10px 4px; }
 .grid small { display: block; font-size: .74rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 img { aspect-ratio: 1; object-fit: contain; image-rendering: auto; background: var(--card); border-radius: 6px; }
 </style></head><body>
 <h1>{{ folder }}, sorted</h1>
-<p>{{ count }} images in {{ groups | length }} groups, found without labels. The most typical images come first.
-<a href="groups.csv">groups.csv</a> has every image with its group, probability, typicality and pose.</p>
-<nav>{% for name, images in groups %}<a href="#{{ name }}">{{ name }} ({{ images | length }})</a>{% endfor %}</nav>
-{% for name, images in groups %}
+<p>{{ count }} images in groups that look alike, found without labels. The clearest groups and the most typical images
+come first. <a href="groups.csv">groups.csv</a> has every image with its group, probability, typicality and pose.</p>
+<nav>{% for name, images in groups %}<a href="#{{ name }}"><img src="{{ images[0][1] }}" alt="">{{ name }}</a>
+{% endfor %}</nav>{% for name, images in groups %}
 <section id="{{ name }}"><h2>{{ name }}</h2>
 <p class="quiet">{{ images | length }} images{% if name == odd %} that look like no group{% endif %}</p>
 <div class="grid">{% for file, address in images %}
 <div><a href="{{ address }}"><img loading="lazy" src="{{ address }}" alt=""></a>
 <small title="{{ file }}">{{ file }}</small></div>
-{%- endfor %}</div></section>
-{% endfor %}</body></html>
+{%- endfor %}</div></section>{% endfor %}</body></html>
 """
 
 
 @command
 def sort(
-    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")],
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER", help="The images.")],
     out: Path,
     groups: int | None = None,
     link: bool = False,
@@ -56,7 +55,6 @@ def sort(
     shows every group. Your images are never moved, changed or deleted.
 
     Args:
-        folder: The folder of images.
         out: The folder to write to.
         groups: Number of groups, not counting that of the odd ones out (default: found from the images).
         link: Also make a folder of links for each group.
@@ -82,8 +80,10 @@ def sort(
     odd, capsules = odd_ones(np.array(table.pop("error"))), table.pop("capsule")
     names = [ODD if is_odd else f"group-{j:02d}" for is_odd, j in zip(odd, capsules, strict=True)]
     table = {"file": table.pop("file"), "group": names, **table}
-    files: dict[str, list[str]] = {name: [] for name in sorted(set(names))}
-    for row in np.argsort(-np.array(table["typicality"]), kind="stable").tolist():
+    typical, group = np.array(table["typicality"]), np.array(names)
+    clearest = sorted(set(names), key=lambda name: (-typical[group == name].mean(), name))
+    files: dict[str, list[str]] = {name: [] for name in clearest}
+    for row in np.argsort(-typical, kind="stable").tolist():
         files[names[row]].append(table["file"][row])
     if there := [name for name in files if (link or copy) and (out / name).exists()]:
         raise InputError(f"{out / there[0]} exists already; remove the old groups, or choose another --out")
@@ -95,7 +95,7 @@ def sort(
             for file in images:
                 source, target = folder.resolve() / file, out / name / file.replace("/", "__")
                 shutil.copy2(source, target) if copy else target.symlink_to(source)
-    print(f"{len(names)} images in {len(set(names) - {ODD})} groups, {names.count(ODD)} odd ones out")
+    print(f"{len(names)} images in {len(set(names) - {ODD})} groups; odd ones out: {names.count(ODD)}")
     print(out / "index.html", out / "groups.csv", f"  next      {command_line('explore', network)}", sep="\n")
 
 

@@ -35,7 +35,6 @@ usage: capspoe COMMAND ...          `capspoe COMMAND --help` shows the options
 
   --version         print the version        --debug   show the traceback of an error
   [RUN]             without a run, the small MNIST network that ships with the package"""
-SHARED = ("train", "encode")  # run by all processes of torchrun; the others only by the first
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -57,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"capspoe: there is no command {argv[0]!r}; {hint}", file=sys.stderr)
         sys.exit(2)
     process = int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
-    if process and argv[0] not in SHARED:
+    if process and argv[0] != "train":  # which all processes of torchrun share
         return
     warnings.showwarning = show_warning
     try:
@@ -88,7 +87,6 @@ def show_warning(message: Warning | str, category: type[Warning], *where: object
 USE_LESS = {
     "train": "lower --batch-size, --channels or --layers, or use fewer images with --limit",
     "sample": "lower --count, or write an .npz, which needs no more memory for more images",
-    "encode": "give it fewer images",
     "evaluate": "use --quick or lower --samples",
 }
 NO_MEMORY = ("allocate", "out of memory", "bad_alloc", "failed to map segment", "can't start new thread")

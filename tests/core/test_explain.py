@@ -1,5 +1,6 @@
 """Explaining an image by several capsules, against decoders whose best explanation is known."""
 
+import copy
 import itertools
 
 import numpy as np
@@ -156,6 +157,23 @@ def test_explanations_have_the_promised_shapes(model):
             present = row[row >= 0]
             assert len(present) >= 1
             assert len(set(present)) == len(present)
+
+
+def test_dark_objects_on_a_light_background_are_explained_as_their_negatives(model):
+    model = copy.deepcopy(model)
+    up = model.autoencoder.up_2
+    up.bias.fill_(-1.0)
+    images = 0.4 * np.random.default_rng(1).random((2, 12, 12, 1), np.float32)
+    light = model.explain(images)
+    assert not E.dark_ink(model)
+    for weights in (up.weight, up.bias):  # sigmoid(-x) = 1 - sigmoid(x)
+        weights.mul_(-1)
+    dark = model.explain(1 - images)
+    assert E.dark_ink(model)
+    assert np.array_equal(light.capsule, dark.capsule)
+    np.testing.assert_allclose(light.objects, 1 - dark.objects, atol=1e-3)
+    np.testing.assert_allclose(light.image, 1 - dark.image, atol=1e-3)
+    np.testing.assert_allclose(light.owner, dark.owner, atol=0.02)
 
 
 def test_wrong_arguments_are_named(model):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 from capspoe.errors import InputError
 from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
@@ -28,8 +28,8 @@ def drawing(ground=0, pen=255, box=(40, 20, 90, 250), mode="L"):
     return picture
 
 
-def read(picture, fit=True, shape=GREY, size=MNIST_SIZE):
-    return from_data_url(url(picture), shape, size, fit)
+def read(picture, fit=True, shape=GREY, size=MNIST_SIZE, dark=False):
+    return from_data_url(url(picture), shape, size, fit, dark)
 
 
 @given(st.integers(0, 150), st.integers(0, 150), st.integers(40, 120), st.integers(40, 120))
@@ -76,9 +76,20 @@ def test_the_size_of_objects_is_measured():
     images = np.zeros((20, 28, 28, 1), np.uint8)
     images[:, 4:24, 8:20] = 255
     assert object_size(images) == pytest.approx(20 / 28)
-    assert object_size(255 - images) is None
+    assert object_size(255 - images) == pytest.approx(20 / 28)
+    assert object_size(np.random.default_rng(0).integers(0, 256, images.shape)) is None
     assert object_size(np.repeat(images, 3, -1)) is None
     assert object_size(np.zeros((3, 28, 28, 1), np.uint8)) is None
+
+
+@pytest.mark.parametrize("fit", [True, False])
+def test_drawings_become_dark_on_light_where_the_run_is(fit):
+    picture = drawing(40, 170)
+    negative = ImageOps.invert(picture)
+    light = read(picture, fit=fit)
+    for one in (picture, negative):
+        np.testing.assert_allclose(read(one, fit=fit), light, atol=0.01)
+        np.testing.assert_allclose(read(one, fit=fit, dark=True), 1 - light, atol=0.01)
 
 
 @pytest.mark.parametrize("fit", [True, False])

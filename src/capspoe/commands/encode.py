@@ -2,23 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from capspoe.data import Dataset
     from capspoe.run.model import CapsulePoE
 
 BLOCK = 1024  # images encoded at once
-
-
-class Block(NamedTuple):
-    on: "np.ndarray"  # (b, J)
-    hidden: "np.ndarray"  # (b, J, N)
-    error: "np.ndarray | None"  # (b,): mean squared error of the reconstructions, for tables
 
 
 @command
@@ -36,63 +28,40 @@ def encode(
     check_suffix(out, ".npz", ".csv", ".parquet")
     import numpy as np
 
-    from capspoe.run import distributed
     from capspoe.run.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
-    as_table = out.suffix.lower() != ".npz"
-    with distributed.process_group():
-        with distributed.fail_together():
-            model = CapsulePoE.load(run, device)
-            dataset = open_for_run(model, run, images, split)
-        blocks = encoded_blocks(model, dataset, as_table)
-        if not distributed.is_main():
-            for _ in blocks:
-                pass
-            return
-        if as_table:
-            write_table(columns(dataset, blocks), out)
-            print(out)
-            return
-        on = []
+    model, on = CapsulePoE.load(run, device), []
+    dataset = open_for_run(model, run, images, split)
+    if out.suffix.lower() != ".npz":
+        write_table(columns(dataset, encoded_blocks(model, dataset, errors=True)), out)
+        print(out)
+        return
 
-        def hidden() -> Iterator[np.ndarray]:
-            for block in blocks:
-                on.append(block.on)
-                yield block.hidden
+    def hidden() -> Iterator[np.ndarray]:
+        for own, poses, _ in encoded_blocks(model, dataset):
+            on.append(own)
+            yield poses
 
-        with npz_writer(out) as file:  # `hidden` is written block by block, in constant memory
-            file.add_pieces("hidden", (len(dataset), *model.top.upper), np.float32, hidden())
-            file.add("on", np.concatenate(on))
-            if dataset.labels is not None:
-                file.add("labels", dataset.labels)
-            if dataset.file_names is not None:
-                file.add("file", np.array(dataset.file_names))
+    with npz_writer(out) as file:  # `hidden` is written block by block, in constant memory
+        file.add_pieces("hidden", (len(dataset), *model.top.upper), np.float32, hidden())
+        file.add("on", np.concatenate(on))
+        for name, values in (("labels", dataset.labels), ("file", dataset.file_names)):
+            if values is not None:
+                file.add(name, np.asarray(values))
     print(out)
 
 
-def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Block]:
-    """All images in order, a block at a time; the processes take turns."""
+def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Any]:
+    """on (b, J), hidden (b, J, N) and the error (b,) of the reconstructions, if wanted, a block at a time."""
     import numpy as np
 
-    from capspoe.run import distributed
-
-    def encoded(pixels: np.ndarray) -> Block:
+    for pixels in dataset.batches(BLOCK):
         back = model.reconstruct(pixels) - model.array(model.tensor(pixels)) if errors else None
-        return Block(*model.encode(pixels), None if back is None else np.square(back).mean((1, 2, 3)))
-
-    rank, world = distributed.rank(), distributed.world_size()
-    blocks = np.split(np.arange(len(dataset)), range(BLOCK, len(dataset), BLOCK))
-    mine = blocks[rank::world]
-    pixels = dataset.batches(BLOCK, np.concatenate(mine)) if mine else iter(())
-    for _ in range(0, len(blocks), world):
-        own = next(pixels, None)
-        for block in distributed.gather(None if own is None else encoded(own)):
-            if block is not None:
-                yield block
+        yield *model.encode(pixels), None if back is None else np.square(back).mean((1, 2, 3))
 
 
-def columns(dataset: "Dataset", blocks: Iterator[Block]) -> dict[str, Any]:
+def columns(dataset: "Dataset", blocks: Iterator[Any]) -> dict[str, Any]:
     """The table of a data set by column; `error` is among them, after typicality."""
     import numpy as np
     from scipy.stats import rankdata
@@ -100,9 +69,9 @@ def columns(dataset: "Dataset", blocks: Iterator[Block]) -> dict[str, Any]:
     from capspoe.figures.gallery import label_of
 
     parts = []
-    for block in blocks:
-        winner = block.on.argmax(-1)
-        parts.append((winner, block.on.max(-1), block.error, block.hidden[np.arange(len(winner)), winner]))
+    for on, hidden, error in blocks:
+        winner = on.argmax(-1)
+        parts.append((winner, on.max(-1), error, hidden[np.arange(len(winner)), winner]))
     capsule, *rest = (np.concatenate(values) for values in zip(*parts, strict=True))
     probability, error, pose = (values.astype(np.float64) for values in rest)
     rows = np.arange(len(dataset))

@@ -39,6 +39,7 @@ def explain(
     if learn and run == bundled_folder():
         raise InputError(f"{BUNDLED} has a recognition network; leave out --learn")
     from capspoe.core.checks import check_count
+    from capspoe.core.explain import dark_ink
     from capspoe.figures.explanation import draw_explanation
     from capspoe.figures.sheet import write
     from capspoe.run.model import CapsulePoE
@@ -55,6 +56,8 @@ def explain(
     if out.suffix == ".npz":
         write_arrays(found, out)
     else:
+        if dark_ink(model):  # negatives, so that the ink is coloured
+            images, found = 1 - images, found._replace(objects=1 - found.objects)
         write(draw_explanation(images, found), out)
     print(out)
 
@@ -85,9 +88,10 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
-    """At most `count` images by name or path; a grey file with a light background is inverted for a dark data set."""
+    """At most `count` images by name or path; a grey file with another background than the data set is inverted."""
     import numpy as np
 
+    from capspoe.core.explain import dark_ink, light_edge
     from capspoe.data import FolderDataset, Prepare, open_for
 
     path, (height, width, colours) = Path(name).expanduser(), model.image
@@ -96,12 +100,4 @@ def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
         return dataset.batch(np.arange(min(count, len(dataset))))
     prepare = Prepare.of((height, width), None, {1: "grey", 3: "rgb"}.get(colours))
     pixels = FolderDataset(path.absolute().parent, [path.name], prepare).batch(np.arange(1))
-    if colours == 1 and light_edge(pixels / 255) and not light_edge(model.sample(8).images):
-        return 255 - pixels
-    return pixels
-
-
-def light_edge(images: "np.ndarray") -> bool:
-    """Whether the border of images (n, H, W, C) in [0, 1] is mostly light."""
-    inside = images[:, 1:-1, 1:-1]
-    return bool((images > 0.5).sum() - (inside > 0.5).sum() > (images.size - inside.size) / 2)
+    return 255 - pixels if colours == 1 and light_edge(pixels / 255) != dark_ink(model) else pixels

@@ -326,6 +326,25 @@ def decoders_of(network: Network, logit_scale: float = LOGIT_SCALE) -> tuple[Lin
     return kept[logit_scale][1]
 
 
+@torch.no_grad()
+def dark_ink(network: Network) -> bool:
+    """Whether grey objects are dark on a light background: the search then sees negatives, in which ink is light."""
+    (J, N), device = network.top.upper, network.device
+    means = capsule_decoder(network)(torch.arange(J, device=device), torch.zeros(J, N, device=device))
+    return network.image[2] == 1 and light_edge(network.array(means), 0.7)  # an untrained one is grey
+
+
+def light_edge(images: Float[np.ndarray, "n H W C"], above: float = 0.5) -> bool:
+    """Whether the border of images in [0, 1] is mostly light."""
+    inside = images[:, 1:-1, 1:-1]
+    return bool((images > above).sum() - (inside > above).sum() > (images.size - inside.size) / 2)
+
+
+def ink_decoders(network: Network, negative: bool) -> tuple[Decode, Decode]:
+    linear, real = decoders_of(network)
+    return (lambda *pose: 1 - linear(*pose), lambda *pose: 1 - real(*pose)) if negative else (linear, real)
+
+
 class Explanation(NamedTuple):
     """The objects found in n images, the brightest first (with "occlusion" the front one).
 
@@ -386,9 +405,11 @@ def explain(
     check_choice("compose", compose, tuple(COMPOSITIONS))
     if k is not None:
         check_count("k", k)
-    how, decoders, parts = COMPOSITIONS[compose], decoders_of(network), []
+    how, negative, parts = COMPOSITIONS[compose], dark_ink(network), []
+    decoders = ink_decoders(network, negative)
     counts = range(1, min(MOST, network.top.upper[0]) + 1) if k is None else [k]
     for x in (part for chunk in network.chunks(images) for part in chunk.split(CHUNK)):
+        x = 1 - x if negative else x
         odds = None if network.recognition is None else network.recognition(x)
         tried = [
             best_of(last(search_steps(decoders, x, network.top.upper, count, how, search, odds)), how, counts[-1])
@@ -397,4 +418,5 @@ def explain(
         scores = np.stack([t.objective - search.object_cost * c for t, c in zip(tried, counts, strict=True)])
         best = scores.argmax(0), np.arange(len(x))
         parts.append(Explanation(*(np.stack(values)[best] for values in zip(*tried, strict=True))))
-    return Explanation(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    found = Explanation(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    return found._replace(objects=1 - found.objects, image=1 - found.image) if negative else found

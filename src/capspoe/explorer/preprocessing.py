@@ -1,7 +1,7 @@
 """Drawings and photographs, made to look like the run's own images.
 
 Digits in MNIST are white on black, 20 of 28 pixels high or wide, with the centre of mass in the middle. A drawing is
-not. The size is measured on the run's images, so this works for any grey data set of objects on a dark background.
+not. The size is measured on the run's images, so this works for any grey data set of objects on a plain background.
 """
 
 import io
@@ -10,6 +10,7 @@ from base64 import b64decode
 import numpy as np
 from PIL import Image, ImageOps
 
+from capspoe.core.explain import light_edge
 from capspoe.errors import InputError
 from capspoe.figures.summary import THRESHOLD
 
@@ -18,10 +19,12 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 MNIST_SIZE = 20 / 28
 
 
-def from_data_url(text: str, shape: tuple[int, int, int], size: float | None, fit: bool) -> np.ndarray:
+def from_data_url(
+    text: str, shape: tuple[int, int, int], size: float | None, fit: bool, dark: bool = False
+) -> np.ndarray:
     """An image file as the network takes it, (H, W, C) in [0, 1].
 
-    `size` is the `object_size` of the run's images; `fit` scales and centres the object accordingly.
+    `size` is the run's `object_size`, to which `fit` scales and centres the object; `dark` is its `dark_ink`.
     """
     height, width, colours = shape
     picture = flatten(open_picture(text), size is not None)
@@ -35,13 +38,14 @@ def from_data_url(text: str, shape: tuple[int, int, int], size: float | None, fi
     grey = np.asarray(picture.convert("L"), np.float32) / 255
     if size is not None:
         light = light_on_dark(grey)  # refuses a blank image
+        grey = 1 - grey if light_edge(grey[None, ..., None]) else grey
         original = exact and np.allclose(light, np.where(grey < 0.1, 0, grey), atol=0.05)  # of the set itself
         if fit and not original:
-            return reframe(light, (height, width), size)[..., None]
+            grey, exact = reframe(light, (height, width), size), True
     if not exact:
         small = ImageOps.fit(Image.fromarray(grey), (width, height), Image.Resampling.BILINEAR)
         grey = np.clip(np.asarray(small, np.float32), 0, 1)
-    return grey[..., None]
+    return (1 - grey if size is not None and dark else grey)[..., None]
 
 
 def open_picture(text: str) -> Image.Image:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from capspoe import data
 from capspoe.core.checks import check_capsule
-from capspoe.core.explain import Search, best_of, decoders_of, maximum, search_steps
+from capspoe.core.explain import Search, best_of, dark_ink, ink_decoders, light_edge, maximum, search_steps
 from capspoe.core.noise import Noise
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
@@ -24,6 +24,7 @@ from capspoe.figures.explanation import tinted
 from capspoe.figures.gallery import label_of, shown_split
 from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
 from capspoe.figures.traversal import sliders
+from capspoe.run import recognition
 from capspoe.run.checkpoint import AUTOENCODER, DONE, exported, newest, numbered, open_run
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, sample_grid, tile
@@ -53,6 +54,7 @@ class Session:
         self.stage: str | None = None
         self.dataset: data.Dataset | None = None
         self.no_dataset: str | None = None  # why the images cannot be opened
+        self.dark = False  # whether objects are dark on a light background
         self.object_size = MNIST_SIZE if self.image[2] == 1 else None
         self.winners = np.zeros(0, int)  # the winning capsule of each surveyed image
         self.summary = Summary([])
@@ -86,7 +88,9 @@ class Session:
         saved = newest(self.folder)
         network = CapsulePoE(self.config, self.image)
         network.load_weights(saved.weights)
+        network.set_recognition(recognition.read(self.folder, network))
         self.loaded = network.requires_grad_(False).eval()
+        self.dark = dark_ink(network) if self.dataset is None else self.dark
         self.checkpoint, self.stage, self.winners = number, saved.state.stage, np.zeros(0, int)
         J = network.top.upper[0]
         self.summary, self.sliders_of = read_summary(self.folder, J) or Summary([None] * J), {}
@@ -98,7 +102,8 @@ class Session:
             dataset = data.open_for(self.config, self.image, self.moved, self.split, run=self.folder)
             if not len(dataset):
                 raise InputError("the run's data set has no test images")
-            self.object_size = object_size(dataset.batch(np.arange(min(200, len(dataset)))))
+            some = dataset.batch(np.arange(min(200, len(dataset))))
+            self.object_size, self.dark = object_size(some), self.image[2] == 1 and light_edge(some / 255)
             self.dataset = dataset
         except (CapspoeError, OSError) as error:
             self.no_dataset = str(error)
@@ -128,6 +133,7 @@ class Session:
         return {
             "name": self.folder.resolve().name,
             "image": self.image,
+            "dark": self.dark,
             "capsules": J,
             "dimensions": N,
             "gated": self.config.gate != "none",
@@ -230,7 +236,7 @@ class Session:
         """The image that a request means, (H, W, C) in [0, 1]: one of the data set or a file."""
         if "index" in image:
             return self.pixels(np.array([image["index"]]))[0]
-        return from_data_url(image["data"], self.image, self.object_size, image["fit"])
+        return from_data_url(image["data"], self.image, self.object_size, image["fit"], self.dark)
 
     def recognise(self, image: Mapping[str, Any]) -> Answer:
         """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than most images' ones."""
@@ -252,9 +258,10 @@ class Session:
     def explain(self, image: Mapping[str, Any]) -> Steps:
         """Two objects that overlap: the steps of the search as two rows of frames, and whose each pixel is."""
         network, pixels, frames = self.network, self.read(image), []
-        x, search = network.tensor(pixels), Search(shift=SHIFT)
+        pixels = 1 - pixels if self.dark else pixels
+        x, search, decoders = network.tensor(pixels), Search(shift=SHIFT), ink_decoders(network, self.dark)
         odds = None if network.recognition is None else network.recognition(x)
-        for step in search_steps(decoders_of(network), x, network.top.upper, 2, search=search, log_odds=odds):
+        for step in search_steps(decoders, x, network.top.upper, 2, search=search, log_odds=odds):
             found = best_of(step, maximum, 2)
             frames.append(found.objects[0])
             yield

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capspoe.core.explain import dark_ink
 from capspoe.errors import InputError
 from capspoe.figures.summary import summary_of
 from capspoe.figures.traversal import sliders
@@ -63,6 +64,7 @@ def description(model: CapsulePoE, run: Path) -> dict[str, object]:
         "labels": found.labels,
         "error": found.error,
         "objectSize": found.object_size,
+        "dark": dark_ink(model),
         "sliders": [sliders(model, j) for j in range(J)],
         **{name: value.tolist() for name, value in small.items()},
         "sizes": [(name, len(value)) for name, value in large.items()],

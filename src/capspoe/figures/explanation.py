@@ -27,9 +27,7 @@ def draw_explanation(images: np.ndarray, found: Explanation) -> Figure:
         Row("found", [by_object], "pixels by object", [f"capsules {text}" for text in capsules]),
     ]
     for m in range(k):
-        alone = np.stack(
-            [tinted(o, np.eye(k)[m][:, None, None] * np.ones_like(o[..., 0])) for o in found.objects[:, m]]
-        )
+        alone = np.stack([tinted(o, np.eye(k)[m][:, None, None]) for o in found.objects[:, m]])
         percent = [
             f"{p:.0%}" if j >= 0 else "" for j, p in zip(found.capsule[:, m], found.probability[:, m], strict=True)
         ]

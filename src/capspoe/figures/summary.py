@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capspoe.core.explain import light_edge
 from capspoe.core.network import Network, Up
 from capspoe.data import Dataset, open_for
 from capspoe.errors import CapspoeError
@@ -46,11 +47,12 @@ def summary(J: int, dataset: Dataset, winner: np.ndarray, error: np.ndarray) -> 
 def object_size(images: np.ndarray) -> float | None:
     """The longer side of an object as a fraction of the image, measured on images (n, H, W, C), uint8.
 
-    None for images in colour or without a dark background: those are only resized.
+    None for images in colour or without a plain background: those are only resized.
     """
     if images.shape[-1] != 1:
         return None
     grey = images[..., 0] / 255
+    grey = 1 - grey if light_edge(grey[..., None]) else grey
     edge = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1)
     if np.median(edge) > 0.1 or (grey < 0.1).mean() < 0.25:
         return None

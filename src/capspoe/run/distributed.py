@@ -181,10 +181,6 @@ def gather(value: Value) -> list[Value]:
     return values
 
 
-def barrier() -> None:
-    all_reduce_max(0)
-
-
 def _in_one_exchange(exchange: Callable[[Tensor], Any], tensors: tuple[Tensor, ...]) -> None:
     if world_size() == 1:
         return

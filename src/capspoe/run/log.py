@@ -150,7 +150,7 @@ class TrainingLog:
     def saved(self) -> None:
         self.saved_at = time.monotonic()
         if self.stopping:
-            distributed.barrier()
+            distributed.all_reduce_max(0)  # a barrier
             raise Interrupted(f"stopped and saved; run the same command again to resume ({self.folder})")
 
     @contextmanager

@@ -51,7 +51,7 @@ def codes_in_folder(network: Network, dataset: Dataset, folder: Path, log: Train
     if not distributed.broadcast_object(lambda: is_intact(folder, shape)):
         log.info("encoding the images")
         write_codes(network, dataset, path, shape, log)
-        distributed.barrier()
+        distributed.all_reduce_max(0)  # a barrier
         with distributed.fail_together():
             if distributed.is_main():
                 write_atomic(folder / "codes.json", description(folder, shape))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from capspoe.core.explain import COMPOSITIONS, shifted
+from capspoe.core.explain import COMPOSITIONS, light_edge, shifted
 from capspoe.core.network import Network, centre_crop
 from capspoe.core.recognition import Recognition
 
@@ -28,6 +28,8 @@ def recognition_steps(
     """Train on scenes of images (n, H, W, C); yields the network and the loss after every step."""
     on = torch.from_numpy(network.encode(pixels).on)
     cropped = centre_crop(pixels, max(network.image[:2]))
+    if network.image[2] == 1 and light_edge(cropped[:BATCH] / 255):
+        cropped = 255 - cropped  # as the search sees it
     images = torch.from_numpy(np.ascontiguousarray(cropped)).permute(0, 3, 1, 2)
     random = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):

@@ -115,8 +115,12 @@ const example = latest(async () => {
   const [height, width] = state.run.image;
   const canvas = el("canvas", { width, height });
   const context = canvas.getContext("2d");
-  context.globalCompositeOperation = "lighten";
-  for (const image of two) context.drawImage(await picture(image), 0, 0);
+  for (const image of two) {
+    context.drawImage(await picture(image), 0, 0);
+    context.globalCompositeOperation = state.run.dark ? "darken" : "lighten";
+  }
+  Object.assign(context, { globalCompositeOperation: "difference", fillStyle: "#fff" });
+  if (state.run.dark) context.fillRect(0, 0, width, height); // a negative: the pad is black
   strokes.remember();
   pad.clear();
   pad.put(canvas);

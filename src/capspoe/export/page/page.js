@@ -74,7 +74,7 @@ function fromPad() {
   const [dx, dy] = [start((k) => k % w, w, WIDTH), start((k) => Math.floor(k / w), h, HEIGHT)];
   const [pixels, most] = [new Float32Array(WIDTH * HEIGHT), Math.max(...small)];
   small.forEach((v, k) => (pixels[(dy + Math.floor(k / w)) * WIDTH + dx + (k % w)] = v / most));
-  return pixels;
+  return network.dark ? pixels.map((v) => 1 - v) : pixels;
 }
 
 function recognise() {

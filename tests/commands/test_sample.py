@@ -41,11 +41,15 @@ def test_a_picture_has_a_column_for_each_capsule(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [(["--capsule", "4"], "capsule must be below 4"), (["--count", "0"], "count must be")],
+    ("name", "options", "message"),
+    [
+        ("x.npz", ["--capsule", "4"], "capsule must be below 4"),
+        ("x.npz", ["--count", "0"], "count must be"),
+        ("x.png", ["--count", "5001"], "at most 20,000 images"),
+    ],
 )
-def test_wrong_requests_write_nothing(run, tmp_path, options, message, capsys):
+def test_wrong_requests_write_nothing(run, tmp_path, name, options, message, capsys):
     with pytest.raises(SystemExit):
-        main(["sample", str(run), "--out", str(tmp_path / "x.npz"), *options])
+        main(["sample", str(run), "--out", str(tmp_path / name), *options])
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

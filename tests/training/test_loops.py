@@ -126,6 +126,8 @@ def test_collapse_to_one_capsule_is_noticed():
     loops.check_diverged(CapsuleLayer((4, 2), (1, 2)), {"weight_norm": 1.0, "use": [1.0]}, 7, 128)
     with pytest.raises(DivergedError, match="diverged at step 7: the weights have grown to 101"):
         loops.check_diverged(layer, {"weight_norm": 101 * math.sqrt(48), "use": [0.6, 0.4, 0.0]}, 7, 0)
+    with pytest.raises(DivergedError, match="diverged at step 7: the weights have grown to nan"):
+        loops.check_diverged(layer, {"weight_norm": math.nan, "use": [0.6, 0.4, 0.0]}, 7, 0)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def main() -> None:
     for look in a.train:
         own = pixels(images, 28, look)
         run = a.runs / f"emoji-{look}-{len(images)}"
-        model = CapsulePoE.load(run) if run.exists() else train(own, run, quiet=True, threads=2)
+        model = CapsulePoE.load(run) if run.exists() else train(own, run, quiet=True, threads=1)
         add(look=look, size=28, of="codes", **compared(codes_in_memory(model, own), labels))
         winner = model.encode(own).on.argmax(1)
         add(look=look, size=28, of="capspoe", capsules=scores([winner], labels))

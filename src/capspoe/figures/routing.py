@@ -43,7 +43,7 @@ class Routed(NamedTuple):
         """How far routing moves the winner's weights, in words."""
         moved = float(np.abs(self.weight[self.winner] - 1).mean())
         effect = "On images of single objects this changes neither groups nor samples."
-        return f"Routing moves a weight by {moved:.0%} of the uniform weight on average. {effect}"
+        return f"Routing moves a weight by {moved:.0%} of the uniform weight on average.\n{effect}"
 
 
 def one_image(dataset: Dataset, number: int, split: str = "test") -> np.ndarray:
@@ -151,14 +151,14 @@ def _draw_legend(sheet: Sheet, view: Routed, edges: list[np.ndarray]) -> None:
         values = np.concatenate([[], *(view.weight[j][e] for j, e in zip(view.ranking[k:], drawn, strict=False))])
         if len(values):
             whose = "each other capsule" if k else f"capsule {view.winner}"
-            limits = f"{values.min():.1f} to {values.max():.1f} times the uniform weight"
+            limits = f"{values.min():.1f} to {values.max():.1f} times uniform"
             words.append(f"the {len(drawn[0])} largest weights of {whose}: {limits}")
             sheet.shape("ML", [(x, y + 81 + 28 * k), (x + wide, y + 81 + 28 * k)], ec=colour, lw=2.2 - k)
     words += ["all routing weights are equal"] if len(words) == 1 else []
     for k, line in enumerate(words):
         sheet.text(x + wide + 12, y + 53 + 28 * k, line, 13)
     scale = "From half the uniform weight, invisible, to twice, full strength: the same scale for all images."
-    for k, line in enumerate((scale, view.moves)):
+    for k, line in enumerate((scale, *view.moves.splitlines())):
         sheet.text(x, y + 145 + 20 * k, line, 12, QUIET)
 
 

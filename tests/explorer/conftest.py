@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from serving import client_of, served, trained
 
+from capspoe import data
 from capspoe.config import Config
 from capspoe.run.model import CapsulePoE
 
@@ -25,6 +26,16 @@ def stacked_run(tmp_path_factory):
     np.savez(folder.with_suffix(".npz"), images=pixels)
     config = Config(data=f"{folder}.npz", channels=8, layers="9x3,4x6", gate="none", prior_components=1)
     CapsulePoE(config, (20, 24, 3)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dark_run(tmp_path_factory):
+    """Dark digits on a light background; not trained."""
+    folder = tmp_path_factory.mktemp("runs") / "dark"
+    np.savez(folder.with_suffix(".npz"), images=255 - data.load("digits", "test").pixels)
+    config = Config(data=f"{folder}.npz", channels=8, layers="4x6", prior_components=1)
+    CapsulePoE(config, (28, 28, 1)).save(folder)
     return folder
 
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from serving import J, N
+from serving import J, N, client_of
 
 from capspoe import kernels
 from capspoe.data import open_for
@@ -153,6 +153,18 @@ def test_explain_ends_in_what_the_model_finds(api, network, test_pixels):
     np.testing.assert_allclose(frames[:, :, -1], last, atol=0.01)
     assert np.abs(frames[:, :, 0] - frames[:, :, -1]).max() > 0.01
     np.testing.assert_allclose(pixels(answer["owner"]), tinted(test_pixels[2] / 255, found.owner[0]), atol=0.01)
+
+
+def test_dark_objects_on_a_light_background(dark_run):
+    with client_of(dark_run) as api:
+        assert api.get("/api/run").json()["dark"]
+        one = api.post("/api/recognise", json={"image": {"index": 3}}).json()
+        assert pixels(one["input"])[0, 0] == 1
+        negative = api.post("/api/explain", json={"image": {"index": 3}}).json()["input"]  # as the pad shows it
+        np.testing.assert_allclose(pixels(negative), 1 - pixels(one["input"]), atol=0.01)
+        for drawn in (negative, one["input"]):
+            two = api.post("/api/recognise", json={"image": {"data": drawn, "fit": False}}).json()
+            np.testing.assert_allclose(two["on"], one["on"], atol=1e-3)
 
 
 def test_images(api):

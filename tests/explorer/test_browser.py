@@ -103,6 +103,18 @@ def test_without_its_images_two_samples_come_apart(browser, gated_run, tmp_path)
         browser.driver.get("about:blank")
 
 
+def test_two_dark_objects_are_laid_over_each_other_as_negatives(browser, dark_run):
+    with served(dark_run) as address:
+        browser.look()
+        browser.open(f"{address}/")
+        browser.until("document.getElementById('apart-by').value === '1'")
+        pad = "document.getElementById('two-pad').getContext('2d').getImageData(0, 0, 280, 280).data"
+        red = browser.js(f"return Array.from({pad}).filter((_, k) => k % 4 === 0)")
+        assert red[0] == 0
+        assert 0.05 < sum(value > 100 for value in red) / len(red) < 0.5
+        browser.driver.get("about:blank")
+
+
 def test_the_first_visit(page):
     page.js("localStorage.clear()")
     page.open(page.address)

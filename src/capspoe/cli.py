@@ -87,6 +87,7 @@ def show_warning(message: Warning | str, category: type[Warning], *where: object
 USE_LESS = {
     "train": "lower --batch-size, --channels or --layers, or use fewer images with --limit",
     "sample": "lower --count, or write an .npz, which needs no more memory for more images",
+    "encode": "give it fewer images",
     "evaluate": "use --quick or lower --samples",
 }
 NO_MEMORY = ("allocate", "out of memory", "bad_alloc", "failed to map segment", "can't start new thread")

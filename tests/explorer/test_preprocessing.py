@@ -109,7 +109,7 @@ BAD = ["", "x", "data:,", "data:image/png;base64,", "data:image/png;base64,AAAA"
 @pytest.mark.parametrize("content", [*BAD, url(drawing(), "JPEG")[:400], url(drawing(), "TIFF")])
 def test_what_is_no_image_is_refused(content):
     with pytest.raises(InputError, match="not a readable image"):
-        from_data_url(content, GREY, MNIST_SIZE, True)
+        from_data_url(content, GREY, MNIST_SIZE, True, dark=False)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
@@ -117,6 +117,6 @@ def test_what_is_no_image_is_refused(content):
 def test_every_mode(mode, shape):
     picture = drawing().convert("RGB").convert(mode)
     kind = "JPEG" if mode == "CMYK" else "PNG"
-    image = from_data_url(url(picture, kind), shape, MNIST_SIZE if shape == GREY else None, True)
+    image = from_data_url(url(picture, kind), shape, MNIST_SIZE if shape == GREY else None, True, dark=False)
     assert image.shape == shape
     assert 0 <= image.min() < 0.1 < 0.9 < image.max() <= 1

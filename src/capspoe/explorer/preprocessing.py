@@ -19,9 +19,7 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 MNIST_SIZE = 20 / 28
 
 
-def from_data_url(
-    text: str, shape: tuple[int, int, int], size: float | None, fit: bool, dark: bool = False
-) -> np.ndarray:
+def from_data_url(text: str, shape: tuple[int, int, int], size: float | None, fit: bool, dark: bool) -> np.ndarray:
     """An image file as the network takes it, (H, W, C) in [0, 1].
 
     `size` is the run's `object_size`, to which `fit` scales and centres the object; `dark` is its `dark_ink`.

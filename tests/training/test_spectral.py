@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from capspoe.training import spectral
-from capspoe.training.spectral import spectral_groups
+from capspoe.training.spectral import k_means, spectral_groups
 
 
 def strips(per_strip: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -133,3 +133,14 @@ def test_modularity_is_that_of_networkx():
 def test_majority_prefers_the_nearest_among_equals():
     votes = np.array([[1, 2, 2], [3, 1, 2], [0, 0, 1]])
     assert spectral.majority(votes).tolist() == [2, 3, 0]
+
+
+def test_more_tries_of_k_means_end_in_a_lower_minimum():
+    rows = np.random.default_rng(0).standard_normal((2000, 8))
+
+    def inertia(seed, *tries):
+        group = k_means(rows, 20, seed, *tries)
+        return sum(np.square(rows[group == k] - rows[group == k].mean(0)).sum() for k in range(20))
+
+    assert all(inertia(seed) < inertia(seed, 1) for seed in range(3))
+    assert np.array_equal(k_means(rows, 20, 0), k_means(rows, 20, 0))

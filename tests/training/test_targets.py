@@ -61,7 +61,6 @@ def test_a_vote_leaves_no_group_empty(monkeypatch):
     monkeypatch.setattr(spectral, "GRAPH_IMAGES", 201)
     lonely = np.zeros(201, int)
     lonely[-1] = 1
-    kmeans = type("Found", (), {"__init__": lambda *a, **k: None, "fit_predict": lambda self, x: lonely})
-    monkeypatch.setattr(spectral, "KMeans", kmeans)
+    monkeypatch.setattr(spectral, "k_means", lambda *_: lonely)
     found = spectral.spectral_groups(points, 2)
     assert np.bincount(found, minlength=2).tolist() == [400, 1]

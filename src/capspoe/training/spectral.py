@@ -25,7 +25,7 @@ DIFFUSION_STEPS = 30
 PCA_DIMENSIONS = 64  # in which neighbours are searched
 GRAPH_IMAGES = 60_000  # images in the graph; the others take the group of their nearest ones in it
 EXACT_IMAGES = 200_000  # images up to which those are searched exactly, which is fast enough
-PCA_IMAGES = 10_000  # images that the PCA is fitted to
+PCA_IMAGES = 10_000  # images that the PCA is fitted to, and on which k-means starts
 MIN_IMAGES = 10  # per group, on average
 COUNT_IMAGES, MOST_GROUPS = 5000, 40  # that `count_groups` looks at, and considers
 DENSE = 2000  # images up to which a dense eigendecomposition is used
@@ -73,7 +73,7 @@ def count_groups(images: np.ndarray, neighbours: int = 5, seed: int = 0) -> int:
     points = pca_points(images, seed)
     near = nearest(points, points, min(neighbours, len(images) - 1) + 1)[:, 1:]
     whole = diffusion_map(near, 2 * most, seed)  # eigenvalues ascend
-    found = [k_means(unit(whole[:, -2 * groups :]), groups, seed) for groups in range(2, most + 1)]
+    found = [k_means(unit(whole[:, -2 * groups :]), groups, seed, 5) for groups in range(2, most + 1)]
     scores = np.array([modularity(group, near) for group in found])
     return 2 + int(np.argmax(scores >= 0.99 * scores.max()))
 
@@ -171,10 +171,11 @@ def unit(rows: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
 
 
-def k_means(rows: Float[np.ndarray, "n q"], groups: int, seed: int) -> Int[np.ndarray, " n"]:
-    """The group of each row; fewer groups if there are fewer distinct rows."""
+def k_means(rows: Float[np.ndarray, "n q"], groups: int, seed: int, tries: int = 50) -> Int[np.ndarray, " n"]:
+    """The group of each row, by the best of some tries on a part of them; fewer if there are fewer distinct rows."""
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        return KMeans(groups, n_init=5, random_state=seed % 2**32).fit_predict(rows).astype(np.int64)
+        best = KMeans(groups, n_init=tries, random_state=seed % 2**32).fit(rows[evenly_spaced(len(rows), PCA_IMAGES)])
+        return KMeans(groups, init=best.cluster_centers_, n_init=1).fit_predict(rows).astype(np.int64)
 
 
 def majority(votes: Int[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:

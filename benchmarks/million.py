@@ -21,7 +21,7 @@ from capspoe import CapsulePoE, __version__, data, train
 from capspoe.training import spectral
 
 OUT = Path(__file__).resolve().parent / "records" / "million.json"
-STAGES = {"autoencoder": "stage 1", "capsules-0": "stage 2"}
+STAGES = ("autoencoder", "capsules-0")
 
 
 def write_images(images: np.ndarray, count: int, path: Path) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from capspoe import CapsulePoE, __version__, data
-from capspoe.core.network import Network
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.figures.summary import reconstruction_error
-from capspoe.training.codes import codes_in_memory
-from capspoe.training.in_memory import fit_capsules
+from capspoe.model.network import Network
+from capspoe.train.codes import codes_in_memory
+from capspoe.train.fit import fit_capsules
 
 RECORD = Path(__file__).parent / "records" / "batch_size.json"
 
@@ -37,7 +37,7 @@ def main() -> None:
         rate = factor * old.config.learning_rate
         config = old.config.replace(batch_size=batch, learning_rate=rate, epochs=a.epochs, min_steps=0)
         network = Network(config, old.image)
-        network.autoencoder.load_state_dict(old.autoencoder.state_dict())
+        network.codec.load_state_dict(old.codec.state_dict())
         fit_capsules(network, codes)
         network.eval()
         with torch.no_grad():

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from capspoe import __version__, data
 from capspoe.evaluate.clustering import clustering_scores
-from capspoe.training.spectral import COUNT_IMAGES, count_groups, spectral_groups
+from capspoe.train.spectral import COUNT_IMAGES, count_groups, spectral_groups
 
 RECORD = Path(__file__).parent / "records" / "capsule_count.json"
 FONTS = ["Sans", "Sans-Bold", "Sans-Oblique", "SansMono", "SansMono-Bold", "Serif", "Serif-Bold", "Serif-Italic"]

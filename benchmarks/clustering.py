@@ -21,13 +21,13 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.mixture import GaussianMixture
 
-from capspoe.core.network import Network
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.evaluate.data import EvaluationData, Split, encode_codes
 from capspoe.evaluate.groups import flat
+from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
-from capspoe.training.in_memory import fit_capsules
-from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
+from capspoe.train.fit import fit_capsules
+from capspoe.train.spectral import majority, nearest, pca_points, spectral_groups
 
 RECORD = Path(__file__).parent / "records" / "clustering.json"
 CLUSTERS = 10
@@ -57,7 +57,7 @@ def spectral(data: EvaluationData, seed: int) -> Found:
 def capsules(data: EvaluationData, seed: int) -> Found:
     """A network with ten capsules on the same autoencoder: the winner."""
     network = Network(data.network.config.replace(layers=f"{CLUSTERS}x16", seed=seed), data.network.image)
-    network.autoencoder.load_state_dict(data.network.autoencoder.state_dict())
+    network.codec.load_state_dict(data.network.codec.state_dict())
     fit_capsules(network, data.train.codes)
     return tuple(encode_codes(network.eval(), s.codes).on.argmax(1) for s in (data.train, data.test))
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from capspoe import kernels
-from capspoe.core.complete import find_mask
-from capspoe.core.gates import mask_off
-from capspoe.core.layer import CapsuleLayer
-from capspoe.core.noise import Noise
 from capspoe.data import load
+from capspoe.infer.complete import find_mask
+from capspoe.model.gates import mask_off
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.noise import Noise
 from capspoe.run.model import CapsulePoE
 
 RECORDS = Path(__file__).parent / "records"
@@ -103,17 +103,17 @@ class Bench:
         No field of two 9x9 convolutions lies in one half. The hidden pixels are those of the mean image.
         """
         model, top = self.model, self.model.top
-        kernel = torch.ones(1, 1, 2 * model.autoencoder.kernel - 1, 2 * model.autoencoder.kernel - 1)
+        kernel = torch.ones(1, 1, 2 * model.codec.kernel - 1, 2 * model.codec.kernel - 1)
         hidden = F.conv2d(torch.from_numpy(self.hidden).float().permute(0, 3, 1, 2), kernel, stride=2)
         share = hidden / kernel.numel()
-        share = share.expand(-1, model.autoencoder.channels // 8, -1, -1).permute(0, 2, 3, 1).flatten(1)
-        code = model.autoencoder.encode(self.x)
+        share = share.expand(-1, model.codec.channels // 8, -1, -1).permute(0, 2, 3, 1).flatten(1)
+        code = model.codec.encode(self.x)
         clamped = (share < 0.5)[:, :, None].expand_as(code)
         x = (Noise.for_batch(len(code), 99).uniform(0, *top.lower) < code).to(code)
         for k in range(DRAWS):
             for step in range(STEPS):
                 x, mean = clamped_step(top, torch.where(clamped, code, x), clamped, self.noise[k * STEPS + step])
-            yield model.array(model.autoencoder.decode(mean))
+            yield model.array(model.codec.decode(mean))
 
     def iterated(self) -> Iterator[np.ndarray]:
         """Encode, draw the capsule and its pose, decode, put back what is seen, and again."""

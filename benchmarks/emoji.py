@@ -20,8 +20,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.neighbors import NearestNeighbors
 
 from capspoe import CapsulePoE, __version__, train
-from capspoe.training.codes import codes_in_memory
-from capspoe.training.spectral import pca_points, spectral_groups
+from capspoe.train.codes import codes_in_memory
+from capspoe.train.spectral import pca_points, spectral_groups
 
 RECORD = Path(__file__).parent / "records" / "emoji.json"
 GROUPS, SEEDS = 20, 3

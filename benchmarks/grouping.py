@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from capspoe import CapsulePoE, __version__, data
-from capspoe.training import spectral
-from capspoe.training.codes import codes_in_memory
+from capspoe.train import spectral
+from capspoe.train.codes import codes_in_memory
 
 OUT = Path(__file__).resolve().parent / "records" / "grouping.json"
 BLOCK = 10_000

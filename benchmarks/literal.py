@@ -28,14 +28,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from capspoe.config import preset
-from capspoe.core.layer import CapsuleLayer
-from capspoe.core.network import Network
 from capspoe.evaluate.data import EvaluationData
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import tile, write_png
-from capspoe.training.loops import code_batch, layer_steps
-from capspoe.training.optimizers import capsule_optimizer
-from capspoe.training.train import train_run
+from capspoe.run.train import train_run
+from capspoe.train.loops import code_batch, layer_steps
+from capspoe.train.optimizers import capsule_optimizer
 
 RECORDS = Path(__file__).parent / "records"
 FACTORS = (1, 3, 10, 20)
@@ -76,7 +76,7 @@ def paper_samples(network: Network, w_JNV: Float[Tensor, "J N V"], count: int, f
     h = torch.sigmoid(torch.randn(count, w_JNV.shape[1], generator=rng))
     x = torch.sigmoid(factor * torch.einsum("bn,bnv->bv", h, w_JNV[on]))
     with torch.no_grad():
-        return network.array(network.autoencoder.decode(x.view(count, *network.autoencoder.capsules)))
+        return network.array(network.codec.decode(x.view(count, *network.codec.capsules)))
 
 
 def score(data: EvaluationData, w_JNV: Float[Tensor, "J N V"], picture: Path) -> dict[str, Any]:

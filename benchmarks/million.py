@@ -18,7 +18,7 @@ import numpy as np
 from grouping import purity
 
 from capspoe import CapsulePoE, __version__, data, train
-from capspoe.training import spectral
+from capspoe.train import spectral
 
 OUT = Path(__file__).resolve().parent / "records" / "million.json"
 STAGES = ("autoencoder", "capsules-0")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from capspoe import squash
-from capspoe.core.routing import reference
+from capspoe.model.routing import reference
 
 ITERATIONS = 3
 

@@ -20,11 +20,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import capspoe
-from capspoe.core.network import Network
 from capspoe.data import open_for
 from capspoe.evaluate import quick_scores, variant
+from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
-from capspoe.training.codes import BATCH, encode_pixels
+from capspoe.train.codes import BATCH, encode_pixels
 
 HERE = Path(__file__).resolve().parent
 FOUND = HERE / "quality.json"

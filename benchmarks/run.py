@@ -27,9 +27,9 @@ from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from capspoe import CapsuleLayer, kernels, route, squash
-from capspoe.core import contrastive
-from capspoe.core.noise import Noise
-from capspoe.core.routing import reference
+from capspoe.model.noise import Noise
+from capspoe.model.routing import reference
+from capspoe.train import cd as contrastive
 
 HERE = Path(__file__).resolve().parent
 PAPER = (128, 576, 8, 20, 16)  # B, I, M, J, N

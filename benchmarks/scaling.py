@@ -86,8 +86,7 @@ def measure(rounds: int, options: list[str]) -> tuple[dict[str, dict[str, float]
 
 def timed_training(out: Path, limit: int, batch_size: int) -> None:
     """Train in this process or as one of several; process 0 writes the milliseconds of a step of stage 2."""
-    from capspoe import train
-    from capspoe.run import distributed
+    from capspoe import distributed, train
 
     spent, size, marks = 0.0, 0, []
     all_reduce = distributed.all_reduce

@@ -31,14 +31,14 @@ from torch.nn import functional as F
 
 from capspoe import kernels
 from capspoe.commands.explain import train_recognition
-from capspoe.core import explain as E
-from capspoe.core.prior import CapsulePrior
-from capspoe.core.routing import route
 from capspoe.data import Images, load
 from capspoe.figures.sheet import write
+from capspoe.infer import explain as E
+from capspoe.model.prior import CapsulePrior
+from capspoe.model.routing import route
 from capspoe.run.model import CapsulePoE
-from capspoe.training.codes import codes_in_memory
-from capspoe.training.spectral import spectral_groups
+from capspoe.train.codes import codes_in_memory
+from capspoe.train.spectral import spectral_groups
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from supervised_capsules import CapsuleNetwork
@@ -239,7 +239,7 @@ class Bench:
         def decode(capsule: Tensor, white: Tensor) -> Tensor:
             code = mean[capsule] + torch.einsum("rn,rnv->rv", prior.from_white(capsule, white), axis[capsule])
             code = torch.sigmoid(E.LOGIT_SCALE * torch.logit(code, eps=1e-3))
-            return model.autoencoder.decode(code.view(-1, *model.autoencoder.capsules))
+            return model.codec.decode(code.view(-1, *model.codec.capsules))
 
         return (E.linear_decoder(decode, (J, N)), decode), (J, N)
 

@@ -126,7 +126,7 @@ def test_skops_stores_it_without_pickle(kind, request, tmp_path):
     X = PIXELS if kind == "of_images" else ROWS
     skops.io.dump(estimator, tmp_path / "model.skops")
     unknown = skops.io.get_untrusted_types(file=tmp_path / "model.skops")
-    assert set(unknown) == {"capspoe.sklearn.CapsulePoE", "capspoe.core.scaling.Range"}
+    assert set(unknown) == {"capspoe.sklearn.CapsulePoE", "capspoe.data.scaling.Range"}
     with pytest.raises(UntrustedTypesFoundException):
         skops.io.load(tmp_path / "model.skops")
     there = skops.io.load(tmp_path / "model.skops", trusted=unknown)

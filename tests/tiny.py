@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import torch
 
-from capspoe.core.layer import CapsuleLayer
+from capspoe.model.layer import CapsuleLayer
 
 F64 = torch.float64
 

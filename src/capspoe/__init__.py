@@ -7,14 +7,14 @@ __version__ = "0.2.0"
 
 # Imported when first used, so that `capspoe --help` does not wait for PyTorch.
 _PUBLIC = {
-    "CapsuleLayer": "capspoe.core.layer",
+    "CapsuleLayer": "capspoe.model.layer",
     "CapsulePoE": "capspoe.run.model",
-    "ConvAutoencoder": "capspoe.core.autoencoder",
-    "Routing": "capspoe.core.routing",
-    "reverse_route": "capspoe.core.routing",
-    "route": "capspoe.core.routing",
-    "squash": "capspoe.core.routing",
-    "train": "capspoe.training.train",
+    "ConvAutoencoder": "capspoe.model.autoencoder",
+    "Routing": "capspoe.model.routing",
+    "reverse_route": "capspoe.model.routing",
+    "route": "capspoe.model.routing",
+    "squash": "capspoe.model.routing",
+    "train": "capspoe.run.train",
 }
 __all__ = sorted(_PUBLIC)
 

@@ -98,7 +98,7 @@ def explain(error: Exception, command: str = "") -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, CapspoeError):
         return text
-    from capspoe.run.memory import process_limits
+    from capspoe.memory import process_limits
 
     limits = process_limits()
     # Under a limit, a library that does not load is one that found no room.

@@ -17,6 +17,10 @@ class RunError(CapspoeError):
     """A run folder that is missing, damaged, busy or made by another version."""
 
 
+def damaged(what: str) -> RunError:
+    return RunError(f"the run is damaged: {what}")
+
+
 class DivergedError(CapspoeError):
     """Training that left the range of sensible numbers; the last good checkpoint stays."""
 

@@ -15,14 +15,14 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
 from capspoe.config import Config, check, from_dict
-from capspoe.core.features import FeatureCode
-from capspoe.core.gates import mask_off
-from capspoe.core.network import Encoded
-from capspoe.core.scaling import Range, find_range, with_channels
+from capspoe.data.scaling import Range, find_range, with_channels
 from capspoe.errors import InputError
+from capspoe.model.features import FeatureCode
+from capspoe.model.gates import mask_off
+from capspoe.model.network import Encoded
 from capspoe.run.model import CapsulePoE as Network
-from capspoe.training import in_memory
-from capspoe.training.loops import Step
+from capspoe.train import fit as in_memory
+from capspoe.train.loops import Step
 
 SAME = ("gate", "neurons", "learning_rate", "batch_size")
 SETTINGS = {**{name: name for name in SAME}, "n_iter": "epochs", "random_state": "seed"}  # parameters and settings
@@ -97,7 +97,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         flat, self.image_shape_ = self._flat(X, reset=True)
         self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
         self.model_ = new_network(config, self.image_shape_, flat.shape[1])
-        blocks, encode = self.range_.scaled(flat, self.model_.image), self.model_.autoencoder.encode
+        blocks, encode = self.range_.scaled(flat, self.model_.image), self.model_.codec.encode
         if self.image_shape_ is None:
             rows = [encode(torch.from_numpy(block)).numpy() for block in blocks]
         else:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from capspoe.core.layer import CapsuleLayer
-from capspoe.core.likelihood import log_weight
-from capspoe.core.noise import Noise
+from capspoe.infer.likelihood import log_weight
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.noise import Noise
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -17,7 +17,7 @@ def parse(monkeypatch):
         asked.update(config=config, folder=folder, resume=resume)
         raise SystemExit(0)
 
-    monkeypatch.setattr("capspoe.training.train.train_run", train_run)
+    monkeypatch.setattr("capspoe.run.train.train_run", train_run)
 
     def parse(*argv):
         with pytest.raises(SystemExit):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from capspoe.core.layer import CapsuleLayer
 from capspoe.evaluate import baselines
 from capspoe.evaluate.baselines import literal_config, sample_rbm, variant, variants
 from capspoe.evaluate.data import EvaluationData
+from capspoe.model.layer import CapsuleLayer
 
 
 def test_a_variant_without_changes_is_the_run(data):
@@ -24,7 +24,7 @@ def test_a_variant_without_changes_is_the_run(data):
 def test_a_variant_has_the_same_autoencoder_and_other_capsules(data):
     other = variant(data.network, data.train.codes[:64], iterations=1, epochs=1)
     assert other.top.iterations == 1
-    assert torch.equal(other.autoencoder.down_1.weight, data.network.autoencoder.down_1.weight)
+    assert torch.equal(other.codec.down_1.weight, data.network.codec.down_1.weight)
     assert not torch.equal(other.top.w_JNMI, data.network.top.w_JNMI)
 
 

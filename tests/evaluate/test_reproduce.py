@@ -9,7 +9,7 @@ import pytest
 from short import SETTINGS, short
 
 from capspoe import cli
-from capspoe.training import train
+from capspoe.run import train
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import reproduce

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from capspoe import kernels
 from capspoe.explorer.server import application, bind
-from capspoe.training.train import train
+from capspoe.run.train import train
 
 TINY = {"limit": 160, "channels": 8, "layers": "4x6", "autoencoder_epochs": 2, "epochs": 4, "min_steps": 0}
 TINY |= {"batch_size": 32, "prior_components": 2, "checkpoint_seconds": 60.0, "threads": 1}

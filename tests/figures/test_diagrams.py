@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from capspoe import train
-from capspoe.core.routing import squash_length
 from capspoe.figures import architecture, curves, routing
 from capspoe.figures.sheet import BAR, svg
+from capspoe.model.routing import squash_length
 from runs import QUICK
 
 

@@ -9,10 +9,10 @@ from matplotlib.text import Text
 from PIL import Image
 from scipy.stats import spearmanr
 
-from capspoe.core.explain import Explanation
 from capspoe.evaluate.measures import MEASURES
 from capspoe.figures import gallery, reconstruction, sheet, traversal
 from capspoe.figures.explanation import draw_explanation
+from capspoe.infer.explain import Explanation
 
 # Drawing
 

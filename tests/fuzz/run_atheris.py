@@ -15,7 +15,7 @@ import numpy.lib._format_impl as npy_format
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 READERS = [
-    *("capspoe.data", "capspoe.run", "capspoe.config", "capspoe.training.codes", "capspoe.training.recovery"),
+    *("capspoe.data", "capspoe.run", "capspoe.config", "capspoe.run.codes", "capspoe.run.recovery"),
     *("capspoe.explorer", "capspoe.export", "capspoe.figures.curves", "capspoe.report", "PIL", "zipfile"),
 ]
 with atheris.instrument_imports(include=READERS):

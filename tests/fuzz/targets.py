@@ -23,7 +23,6 @@ from PIL import Image
 from capspoe.commands import encode, sort
 from capspoe.commands.explain import open_images
 from capspoe.config import preset
-from capspoe.core.recognition import Recognition
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.formats import BadImage, decode, encode_idx, open_idx, probe
 from capspoe.data.preprocess import Prepare
@@ -33,11 +32,11 @@ from capspoe.explorer.server import application
 from capspoe.export import web as web_export
 from capspoe.figures.curves import charts, read_metrics
 from capspoe.figures.summary import read_summary
+from capspoe.model.recognition import Recognition
 from capspoe.report import facts
-from capspoe.run import checkpoint, hub, recognition
+from capspoe.run import checkpoint, codes, hub, recognition, recovery
 from capspoe.run.log import Window, readable_lines
 from capspoe.run.model import CapsulePoE
-from capspoe.training import codes, recovery
 
 SMALL = preset().replace(channels=8, layers="2x3", prior_components=1)
 IMAGE = (16, 16, 1)

@@ -13,7 +13,7 @@ llvm.get_host_cpu_features = lambda: features
 
 import torch
 from capspoe import kernels
-from capspoe.core.routing import reference, route
+from capspoe.model.routing import reference, route
 from capspoe.kernels.panel import LANES
 
 assert LANES == 8

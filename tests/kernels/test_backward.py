@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.kernels.test_routing import AGREEMENTS, AXES, inputs, shapes
 
 from capspoe import kernels
-from capspoe.core.layer import CapsuleLayer
-from capspoe.core.routing import reference, route
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.routing import reference, route
 
 
 def gradients(function, x, W, *arguments):

@@ -6,9 +6,9 @@ from tests.kernels.test_routing import inputs
 from torch._subclasses import FakeTensorMode
 
 from capspoe import kernels
-from capspoe.core.layer import CapsuleLayer
-from capspoe.core.routing import reference, route
 from capspoe.errors import InputError
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.routing import reference, route
 
 X, W = inputs((5, 20, 3, 4, 6), 1)
 

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capspoe import kernels
-from capspoe.core.contrastive import step
-from capspoe.core.layer import CapsuleLayer
-from capspoe.core.noise import Noise
-from capspoe.core.routing import reference, route
 from capspoe.errors import InputError
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.noise import Noise
+from capspoe.model.routing import reference, route
+from capspoe.train.cd import step
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 17])
 LOWER = st.sampled_from([1, 2, 7, 8, 15, 16, 17, 31, 48, 50, 300])  # 300: more than one chunk of 16 vectors

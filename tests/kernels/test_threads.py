@@ -14,7 +14,7 @@ from tests.core.test_winner import some_layer
 from tests.kernels.test_routing import inputs
 
 from capspoe import kernels
-from capspoe.core.routing import route
+from capspoe.model.routing import route
 
 
 @contextlib.contextmanager

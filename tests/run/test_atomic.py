@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from capspoe.atomic import disk_errors, locked, npz_writer, remove_files, write_atomic
 from capspoe.errors import RunError
-from capspoe.run.atomic import disk_errors, locked, npz_writer, remove_files, write_atomic
 
 FULL = OSError(28, "No space left on device")
 
@@ -68,7 +68,7 @@ def test_an_npz_in_pieces_appears_only_when_it_is_complete(tmp_path):
 
 def test_the_lock_is_exclusive_and_ends_with_the_process(tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from capspoe.run.atomic import locked\n"
+        "import os, sys; from pathlib import Path; from capspoe.atomic import locked\n"
         "with locked(Path(sys.argv[1]), wait=False): os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9

@@ -31,10 +31,10 @@ def complete(
     import numpy as np
     from PIL import Image
 
-    from capspoe.core.checks import check_count
-    from capspoe.core.complete import find_mask
     from capspoe.errors import InputError
     from capspoe.figures.sheet import Row, draw_rows, write
+    from capspoe.infer.complete import find_mask
+    from capspoe.model.checks import check_count
     from capspoe.run.model import CapsulePoE
     from capspoe.run.pictures import to_rgb_or_grey
 

@@ -28,7 +28,7 @@ def encode(
     check_suffix(out, ".npz", ".csv", ".parquet")
     import numpy as np
 
-    from capspoe.run.atomic import npz_writer
+    from capspoe.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
     model, on = CapsulePoE.load(run, device), []
@@ -91,7 +91,7 @@ def write_table(table: dict[str, Any], path: Path) -> None:
     """Write columns as .csv or .parquet."""
     import csv
 
-    from capspoe.run.atomic import replacing
+    from capspoe.atomic import replacing
 
     with replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":

@@ -38,10 +38,10 @@ def explain(
     check_suffix(out, ".png", ".npz")
     if learn and run == bundled_folder():
         raise InputError(f"{BUNDLED} has a recognition network; leave out --learn")
-    from capspoe.core.checks import check_count
-    from capspoe.core.explain import dark_ink
     from capspoe.figures.explanation import draw_explanation
     from capspoe.figures.sheet import write
+    from capspoe.infer.explain import dark_ink
+    from capspoe.model.checks import check_count
     from capspoe.run.model import CapsulePoE
 
     check_count("count", count)
@@ -63,7 +63,7 @@ def explain(
 
 
 def write_arrays(found: NamedTuple, path: Path) -> None:
-    from capspoe.run.atomic import npz_writer
+    from capspoe.atomic import npz_writer
 
     with npz_writer(path) as file:
         for name, values in found._asdict().items():
@@ -77,8 +77,8 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
     from rich.progress import track
 
     from capspoe.run import recognition
-    from capspoe.training.recognition import STEPS, recognition_steps
-    from capspoe.training.train import open_images
+    from capspoe.run.train import open_images
+    from capspoe.train.recognition import STEPS, recognition_steps
 
     pixels = open_images(model.config).images().pixels
     steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
@@ -91,8 +91,8 @@ def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
     """At most `count` images by name or path; a grey file with another background than the data set is inverted."""
     import numpy as np
 
-    from capspoe.core.explain import dark_ink, light_edge
     from capspoe.data import FolderDataset, Prepare, open_for
+    from capspoe.infer.explain import dark_ink, light_edge
 
     path, (height, width, colours) = Path(name).expanduser(), model.image
     if not path.is_file() or path.suffix.lower() in (".npy", ".npz"):

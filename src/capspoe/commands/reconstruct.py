@@ -17,10 +17,10 @@ def reconstruct(
     """
     import numpy as np
 
-    from capspoe.core.checks import check_count
     from capspoe.figures.reconstruction import draw_reconstructions, reconstructions
     from capspoe.figures.routing import one_image
     from capspoe.figures.sheet import write
+    from capspoe.model.checks import check_count
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run)

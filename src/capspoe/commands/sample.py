@@ -40,10 +40,10 @@ def sample(
     from rich.console import Console
     from rich.progress import track
 
-    from capspoe.core.checks import check_capsule, check_count
-    from capspoe.core.network import CHUNK
-    from capspoe.core.sampling import LEAPS, STEPS, r_hat, sample_at
-    from capspoe.run.atomic import npz_writer
+    from capspoe.atomic import npz_writer
+    from capspoe.infer.sample import LEAPS, STEPS, r_hat, sample_at
+    from capspoe.model.checks import check_capsule, check_count
+    from capspoe.model.network import CHUNK
     from capspoe.run.model import CapsulePoE
     from capspoe.run.pictures import tile, write_png
 

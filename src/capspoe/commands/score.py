@@ -27,8 +27,8 @@ def score(
     import numpy as np
 
     from capspoe import data
-    from capspoe.core.likelihood import Scores
     from capspoe.figures.gallery import label_of
+    from capspoe.infer.likelihood import Scores
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run, device)

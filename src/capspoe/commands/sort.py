@@ -70,8 +70,8 @@ def sort(
         raise InputError(f"--out must be outside {folder}, so that what is written is not sorted the next time")
     import numpy as np
 
+    from capspoe.atomic import disk_errors
     from capspoe.commands.encode import columns, encoded_blocks, write_table
-    from capspoe.run.atomic import disk_errors
 
     network = run or out / "run"
     model = find_model(network, folder, groups, size, train=run is None)
@@ -104,7 +104,7 @@ def find_model(run: Path, folder: Path, groups: int | None, size: int | None, tr
     from capspoe.config import preset
     from capspoe.run import checkpoint
     from capspoe.run.model import CapsulePoE
-    from capspoe.training.train import train_run
+    from capspoe.run.train import train_run
 
     if train and not (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
         config = preset("small", str(folder)).replace(layers=f"{groups or 'auto'}x16", size=size, skip_bad=True)
@@ -132,7 +132,7 @@ def write_page(groups: dict[str, list[str]], folder: Path, out: Path) -> None:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    from capspoe.run.atomic import write_atomic
+    from capspoe.atomic import write_atomic
 
     def address(file: str) -> str:
         return quote(os.fsencode(os.path.relpath(folder / file, out.resolve()).replace(os.sep, "/")))

@@ -22,8 +22,8 @@ def train(argv: list[str]) -> None:
         data = a.data
     config = Config(data=data, **vars(a.basic), **vars(a.advanced))
     check(config)
-    from capspoe.run import distributed
-    from capspoe.training.train import default_folder, train_run
+    from capspoe import distributed
+    from capspoe.run.train import default_folder, train_run
 
     folder = a.out or default_folder(config, a.preset, a.literal)
     with distributed.process_group():

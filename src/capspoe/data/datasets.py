@@ -263,7 +263,7 @@ class SequenceDataset(Dataset):
 
 def workers_for(dataset: Dataset) -> int:
     """Return how many threads to decode with: none for small data sets and images in memory."""
-    from capspoe.run.distributed import local_world_size
+    from capspoe.distributed import local_world_size
 
     cores = (os.cpu_count() or 1) // local_world_size()
     return max(1, min(4, cores)) if dataset.decodes and len(dataset) >= 2000 else 0

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from capspoe.atomic import locked
 from capspoe.data.catalogue import CachedFile, Entry, Package, Site, info
 from capspoe.data.formats import encode_cifar, encode_idx
 from capspoe.errors import DataError
-from capspoe.run.atomic import locked
 
 Report = Callable[[str], None]
 

@@ -37,7 +37,7 @@ def hash_positions(count: int) -> NDArray[np.uint64]:
     """Return a uniform 64-bit hash of each position: the first `count` numbers of SplitMix64."""
     import torch  # here, because most uses of this package need no PyTorch
 
-    from capspoe.core.noise import GOLDEN, mix64
+    from capspoe.model.noise import GOLDEN, mix64
 
     return mix64(torch.arange(1, count + 1) * GOLDEN).numpy().view(np.uint64)
 

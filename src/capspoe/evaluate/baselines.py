@@ -16,21 +16,21 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from capspoe.config import BINARY_RATE, Config, preset
-from capspoe.core.autoencoder import ConvAutoencoder
-from capspoe.core.layer import CapsuleLayer
-from capspoe.core.network import Network
-from capspoe.core.prior import CapsulePrior
-from capspoe.core.sampling import sample
 from capspoe.data import evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split, encode_codes, in_memory
 from capspoe.evaluate.features import CHUNK, as_tensor, minimize
 from capspoe.evaluate.groups import Models, draw, flat
-from capspoe.training.codes import codes_in_memory
-from capspoe.training.fit_prior import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
-from capspoe.training.in_memory import fit_capsules
-from capspoe.training.loops import code_batch, layer_steps, planned_steps
-from capspoe.training.optimizers import capsule_optimizer
-from capspoe.training.train import train_run
+from capspoe.infer.sample import sample
+from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import Network
+from capspoe.model.prior import CapsulePrior
+from capspoe.run.train import train_run
+from capspoe.train.codes import codes_in_memory
+from capspoe.train.fit import fit_capsules
+from capspoe.train.fit_prior import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
+from capspoe.train.loops import code_batch, layer_steps, planned_steps
+from capspoe.train.optimizers import capsule_optimizer
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no gate targets: the gate anneals": {"gate_targets": "none"},
@@ -91,7 +91,7 @@ def variant(network: Network, codes: np.ndarray, **changes: Any) -> Network:
             fit_prior(other, codes, config.prior_components)
         return other
     other = Network(config, network.image)
-    other.autoencoder.load_state_dict(network.autoencoder.state_dict())
+    other.codec.load_state_dict(network.codec.state_dict())
     fit_capsules(other, codes)
     return other.eval()
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from capspoe.core.network import Encoded, Network
 from capspoe.data import Dataset, evenly_spaced, open_for, workers_for
 from capspoe.errors import DataError
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.evaluate.features import FeatureNet, Labelled, feature_net
 from capspoe.evaluate.generation import NEIGHBOURS, generation_scores
-from capspoe.training.codes import codes_in_memory
-from capspoe.training.loops import code_batch
+from capspoe.model.network import Encoded, Network
+from capspoe.train.codes import codes_in_memory
+from capspoe.train.loops import code_batch
 
 CHUNK = 512
 MAX_IMAGES = 60_000  # of each split, evenly spaced, to bound time and memory
@@ -78,8 +78,8 @@ class EvaluationData:
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """Images of codes (n, I M), clipped to [0, 1]."""
         x = torch.from_numpy(np.clip(codes, 0, 1).astype(np.float32)).to(self.network.device)
-        parts = x.reshape(-1, *self.network.autoencoder.capsules).split(CHUNK)
-        return np.concatenate([self.network.array(self.network.autoencoder.decode(part)) for part in parts])
+        parts = x.reshape(-1, *self.network.codec.capsules).split(CHUNK)
+        return np.concatenate([self.network.array(self.network.codec.decode(part)) for part in parts])
 
     @cached_property
     def net(self) -> FeatureNet:

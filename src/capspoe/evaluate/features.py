@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
+from capspoe.atomic import locked, write_atomic
 from capspoe.data import cache_dir
-from capspoe.run.atomic import locked, write_atomic
 from capspoe.run.checkpoint import json_bytes, tensor_bytes
 
 FEATURES = 128

@@ -17,12 +17,12 @@ from sklearn.decomposition import PCA, FactorAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from capspoe.core.noise import Noise
-from capspoe.core.prior import CapsulePrior
 from capspoe.data import evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split
-from capspoe.training.fit_prior import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
-from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
+from capspoe.model.noise import Noise
+from capspoe.model.prior import CapsulePrior
+from capspoe.train.fit_prior import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
+from capspoe.train.spectral import majority, nearest, pca_points, spectral_groups
 
 MIXTURE_DIMENSIONS = 64  # principal components of the codes in which the mixture of J K Gaussians lives
 MIXTURE_IMAGES = 20_000  # codes that it is fitted to: all of them take ten minutes

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from capspoe.core.likelihood import log_partition, log_weight
 from capspoe.evaluate.data import EvaluationData, Split
+from capspoe.infer.likelihood import log_partition, log_weight
 
 
 @torch.no_grad()

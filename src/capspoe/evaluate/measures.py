@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from capspoe.core.network import Network
-from capspoe.core.traversal import Basis, decode_poses, traverse
 from capspoe.errors import InputError
+from capspoe.infer.traverse import Basis, decode_poses, traverse
+from capspoe.model.network import Network
 
 BLANK = 1e-3  # mean brightness below which there is nothing to measure
 TAIL = 0.025  # share of the brightness that width and height leave out at each end

@@ -12,10 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from capspoe.core.checks import check_count
-from capspoe.core.network import Network
-from capspoe.core.sampling import sample
-from capspoe.core.traversal import Basis
+from capspoe.atomic import write_atomic
 from capspoe.errors import DivergedError, RunError
 from capspoe.evaluate import baselines
 from capspoe.evaluate.clustering import class_entropy, contingency
@@ -24,7 +21,10 @@ from capspoe.evaluate.groups import Models, linear_models
 from capspoe.evaluate.likelihood import likelihood
 from capspoe.evaluate.measures import DARK, instantiation
 from capspoe.evaluate.probe import other_probes, probe
-from capspoe.run.atomic import write_atomic
+from capspoe.infer.sample import sample
+from capspoe.infer.traverse import Basis
+from capspoe.model.checks import check_count
+from capspoe.model.network import Network
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 

@@ -10,7 +10,7 @@ from typing import Any
 from capspoe.config import Config
 from capspoe.figures.curves import columns, read_metrics
 from capspoe.run import checkpoint
-from capspoe.training.loops import planned_steps
+from capspoe.train.loops import planned_steps
 
 MAX_POINTS = 240  # of each curve
 STOPPED_SECONDS = 90  # without a change, after which an unfinished run counts as stopped

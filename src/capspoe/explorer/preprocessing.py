@@ -10,9 +10,9 @@ from base64 import b64decode
 import numpy as np
 from PIL import Image, ImageOps
 
-from capspoe.core.explain import light_edge
 from capspoe.errors import InputError
 from capspoe.figures.summary import THRESHOLD
+from capspoe.infer.explain import light_edge
 
 MAX_PIXELS = 16_000_000  # of an uploaded image
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")

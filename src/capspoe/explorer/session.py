@@ -14,9 +14,6 @@ import torch
 from torch import Tensor
 
 from capspoe import data
-from capspoe.core.checks import check_capsule
-from capspoe.core.explain import Search, best_of, dark_ink, ink_decoders, light_edge, maximum, search_steps
-from capspoe.core.noise import Noise
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
 from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
@@ -24,11 +21,14 @@ from capspoe.figures.explanation import tinted
 from capspoe.figures.gallery import label_of, shown_split
 from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
 from capspoe.figures.traversal import sliders
+from capspoe.infer.explain import Search, best_of, dark_ink, ink_decoders, light_edge, maximum, search_steps
+from capspoe.model.checks import check_capsule
+from capspoe.model.noise import Noise
 from capspoe.run import recognition
 from capspoe.run.checkpoint import AUTOENCODER, DONE, exported, newest, numbered, open_run
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, sample_grid, tile
-from capspoe.training.fit_prior import fit_prior
+from capspoe.train.fit_prior import fit_prior
 
 Answer = dict[str, Any]
 Steps = Generator[None, None, Answer]

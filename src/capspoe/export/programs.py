@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from capspoe.atomic import write_atomic
 from capspoe.errors import CapspoeError, InputError
-from capspoe.run.atomic import write_atomic
 from capspoe.run.model import CapsulePoE
 
 TOLERANCE = 1e-3  # by which a program may differ from PyTorch, relative to values of order 1

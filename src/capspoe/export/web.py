@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capspoe.core.explain import dark_ink
+from capspoe.atomic import write_atomic
 from capspoe.errors import InputError
 from capspoe.figures.summary import summary_of
 from capspoe.figures.traversal import sliders
-from capspoe.run.atomic import write_atomic
+from capspoe.infer.explain import dark_ink
 from capspoe.run.model import CapsulePoE
 
 EXACT = 1024  # tensors with fewer values keep their precision
@@ -53,8 +53,8 @@ def description(model: CapsulePoE, run: Path) -> dict[str, object]:
     return {
         "name": Path(model.config.data).name,
         "image": model.image,
-        "kernel": model.autoencoder.kernel,
-        "code": model.autoencoder.code_shape,
+        "kernel": model.codec.kernel,
+        "code": model.codec.code_shape,
         "lower": top.lower,
         "upper": top.upper,
         "iterations": top.iterations,
@@ -77,6 +77,6 @@ def tensors(model: CapsulePoE) -> dict[str, Tensor]:
     top, prior = model.top, model.prior
     found = {"w": top.w_JNMI.transpose(2, 3), "a": top.a.reshape(-1, top.mu.numel()).expand(top.upper[0], -1)}
     for name in ("down_1", "down_2", "up_1", "up_2"):
-        module = getattr(model.autoencoder, name)
+        module = getattr(model.codec, name)
         found |= {name: module.weight, f"{name}_bias": module.bias}
     return found | {"b": top.b, "d": top.d, "mu": top.mu, "centre": prior.centre, "axes": prior.axes}

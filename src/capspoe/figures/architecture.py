@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import nn
 
-from capspoe.core.network import Network
 from capspoe.figures.sheet import ACCENT, CARD, QUIET, TEXT, Sheet
+from capspoe.model.network import Network
 
 PITCH, MARGIN = 236, 40
 UP, DOWN = 192, 358  # heights of the arrows
@@ -26,7 +26,7 @@ class State(NamedTuple):
 
 def states_of(model: Network) -> list[State]:
     """The states from the image to the top capsules, read from the modules."""
-    a = model.autoencoder
+    a = model.codec
     (H, W, C), (channels, h, w), k, (I, M) = model.image, a.code_shape, a.kernel, a.capsules
     middle = (H - k + 1, W - k + 1, channels)
     found = [

@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from capspoe.core.explain import Explanation
 from capspoe.figures.sheet import Row, draw_rows
+from capspoe.infer.explain import Explanation
 from capspoe.run.pictures import to_rgb_or_grey
 
 TINTS = ("#ff7a1a", "#2f9bff", "#7ed321", "#d05ce3")  # of the objects

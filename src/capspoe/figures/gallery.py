@@ -5,10 +5,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from capspoe.core.network import Encoded, Network
-from capspoe.core.traversal import decode_poses
 from capspoe.data import CATALOGUE, Dataset
 from capspoe.figures.sheet import Row, draw_rows
+from capspoe.infer.traverse import decode_poses
+from capspoe.model.network import Encoded, Network
 
 
 class Gallery(NamedTuple):

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from capspoe.core.gates import mask_off
-from capspoe.core.network import Network
 from capspoe.figures.sheet import Row, draw_rows
+from capspoe.model.gates import mask_off
+from capspoe.model.network import Network
 
 ROWS = ("image", "autoencoder", "its capsule", "all capsules")
 
@@ -38,7 +38,7 @@ def reconstructions(model: Network, images: Any) -> Reconstruction:
     for x in model.chunks(images):
         up = model.up(x)
         alone = mask_off(up.hidden, up.winner)
-        ways = (x, model.autoencoder.decode(up.code), model.down(alone, up.c), model.down(up.hidden, up.c))
+        ways = (x, model.codec.decode(up.code), model.down(alone, up.c), model.down(up.hidden, up.c))
         parts.append(np.stack([model.array(way) for way in ways]))
         on.append(up.winner.cpu().numpy())
     decoded = np.concatenate(parts, 1)

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from capspoe.core.checks import check_count
-from capspoe.core.gates import mask_off
-from capspoe.core.network import CHUNK, Network
-from capspoe.core.routing import squash_length
 from capspoe.data import Dataset
 from capspoe.errors import InputError
 from capspoe.figures.sheet import ACCENT, LINE, QUIET, TEXT, Sheet
+from capspoe.model.checks import check_count
+from capspoe.model.gates import mask_off
+from capspoe.model.network import CHUNK, Network
+from capspoe.model.routing import squash_length
 
 SHOWN = 40  # upper capsules drawn, the most probable ones
 WIDTH, MARGIN = 1200, 40
@@ -61,7 +61,7 @@ def routed(model: Network, image: Any) -> Routed:
     if len(x) != 1:
         raise InputError(f"give one image, not {len(x)}")
     up = model.up(x)
-    J, (_, h, w) = model.top.upper[0], model.autoencoder.code_shape
+    J, (_, h, w) = model.top.upper[0], model.codec.code_shape
     alone = mask_off(up.hidden.expand(J, -1, -1), torch.arange(J, device=x.device))
     decoded = [model.array(model.down(part, up.c.expand(len(part), -1, -1))) for part in alone.split(CHUNK)]
     return Routed(

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
-from capspoe.run.atomic import write_atomic
+from capspoe.atomic import write_atomic
 from capspoe.run.pictures import to_rgb_or_grey, to_uint8, write_png
 
 # By name, so that a page can replace them by its own light and dark colours.

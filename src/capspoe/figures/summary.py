@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capspoe.core.explain import light_edge
-from capspoe.core.network import Network, Up
 from capspoe.data import Dataset, open_for
 from capspoe.errors import CapspoeError
 from capspoe.figures.gallery import label_name
+from capspoe.infer.explain import light_edge
+from capspoe.model.network import Network, Up
 from capspoe.run.hub import SUMMARY
 
 IMAGES = 2000  # test images that are looked at

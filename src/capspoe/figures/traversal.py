@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from capspoe.core.network import Network
-from capspoe.core.sampling import sample
-from capspoe.core.traversal import Basis, decode_poses, traverse
 from capspoe.evaluate.measures import MEASURES, on_dark_ground
 from capspoe.figures.sheet import Row, draw_rows
+from capspoe.infer.sample import sample
+from capspoe.infer.traverse import Basis, decode_poses, traverse
+from capspoe.model.network import Network
 
 AT = np.linspace(-2.5, 2.5, 11)  # positions, in standard deviations of the prior
 # A dimension gets a label if a measure rises or falls along it almost without exception, by at least this many
@@ -43,7 +43,7 @@ class Traversal(NamedTuple):
 
 
 def traversal(model: Network, capsule: int, basis: Basis = "neurons") -> Traversal:
-    """Move each dimension of a capsule's pose; `basis` as in `capspoe.core.traversal.traverse`."""
+    """Move each dimension of a capsule's pose; `basis` as in `capspoe.infer.traverse.traverse`."""
     images = decode_poses(model, capsule, traverse(model, capsule, basis, AT)[:, 0])
     mean = decode_poses(model, capsule, model.prior.centre[capsule][None])
     change = np.sqrt(np.square(images - mean[None]).mean((1, 2, 3, 4)))

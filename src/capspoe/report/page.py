@@ -13,6 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from capspoe import __version__
+from capspoe.atomic import write_atomic
 from capspoe.config import data_name
 from capspoe.data import open_for
 from capspoe.errors import DataError, InputError
@@ -21,7 +22,6 @@ from capspoe.figures.gallery import shown_split
 from capspoe.figures.sheet import COLOURS, svg
 from capspoe.report import sections
 from capspoe.run import checkpoint
-from capspoe.run.atomic import write_atomic
 from capspoe.run.bundled import BUNDLED, output_folder
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, tile

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from capspoe import __version__
+from capspoe.atomic import disk_errors, replacing, sync_folder, write_atomic, write_synced
 from capspoe.config import Config, from_dict
-from capspoe.errors import RunError
-from capspoe.run.atomic import disk_errors, replacing, sync_folder, write_atomic, write_synced
+from capspoe.errors import RunError, damaged
 
 FORMAT = 2  # incremented when another version of capspoe could misread the folder
 KEPT = 2  # checkpoints to keep, so that one damaged file does not lose the run
@@ -75,10 +75,6 @@ class Saved(NamedTuple):
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     problems: tuple[str, ...] = ()  # of newer checkpoints, which are damaged
-
-
-def damaged(what: str) -> RunError:
-    return RunError(f"the run is damaged: {what}")
 
 
 # JSON files that contain their own checksum.

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capspoe import __version__
+from capspoe.atomic import remove_files, write_atomic
 from capspoe.config import data_name, train_command
 from capspoe.errors import InputError, RunError
 from capspoe.run import recognition
-from capspoe.run.atomic import remove_files, write_atomic
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
 from capspoe.run.pictures import write_sample_grid
 

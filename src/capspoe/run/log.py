@@ -19,9 +19,10 @@ from rich import progress
 from rich.console import Console
 from torch import Tensor
 
+from capspoe import distributed
+from capspoe.atomic import disk_errors, write_atomic
 from capspoe.errors import CapspoeError, DivergedError
-from capspoe.run import checkpoint, distributed
-from capspoe.run.atomic import disk_errors, write_atomic
+from capspoe.run import checkpoint
 from capspoe.run.checkpoint import DONE, Stage, State, hashes_of
 
 WINDOW = 50  # steps in a line of metrics.jsonl

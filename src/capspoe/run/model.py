@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from capspoe.config import Device
-from capspoe.core.autoencoder import ConvAutoencoder
-from capspoe.core.checks import check_choice
-from capspoe.core.complete import complete
-from capspoe.core.explain import Explanation, Search, explain
-from capspoe.core.likelihood import score
-from capspoe.core.network import Network
-from capspoe.core.sampling import sample
-from capspoe.errors import CapspoeWarning, DamageWarning, InputError
+from capspoe.errors import CapspoeWarning, DamageWarning, InputError, damaged
+from capspoe.infer.complete import complete
+from capspoe.infer.explain import Explanation, Search, explain
+from capspoe.infer.likelihood import score
+from capspoe.infer.sample import sample
+from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.checks import check_choice
+from capspoe.model.network import Network
 from capspoe.run import checkpoint, hub, recognition
 from capspoe.run.bundled import find_run
 
@@ -42,11 +42,11 @@ class CapsulePoE(Network):
     stage: checkpoint.Stage = checkpoint.AUTOENCODER  # how far it is trained
 
     sample = sample
-    """Generate images; see `capspoe.core.sampling.sample`."""
+    """Generate images; see `capspoe.infer.sample.sample`."""
     complete = complete
-    """Fill in what a mask hides, several times for each image; see `capspoe.core.complete.complete`."""
+    """Fill in what a mask hides, several times for each image; see `capspoe.infer.complete.complete`."""
     score = score
-    """How likely each image is; see `capspoe.core.likelihood.score`."""
+    """How likely each image is; see `capspoe.infer.likelihood.score`."""
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> "CapsulePoE":
@@ -98,7 +98,7 @@ class CapsulePoE(Network):
 
     def save(self, folder: str | Path) -> None:
         """Write the network as a finished run folder."""
-        if not isinstance(self.autoencoder, ConvAutoencoder):
+        if not isinstance(self.codec, ConvAutoencoder):
             raise InputError("a network of plain features has no run folder; save the estimator with skops instead")
         checkpoint.create(Path(folder), self.config, self.image)
         checkpoint.save(Path(folder), checkpoint.State(checkpoint.DONE), self.state_dict(), {})
@@ -110,14 +110,14 @@ class CapsulePoE(Network):
         own = self.state_dict()
         fits = set(own) == set(weights)
         if not fits or any(own[k].shape != weights[k].shape or own[k].dtype != weights[k].dtype for k in own):
-            raise checkpoint.damaged("the weights do not fit the settings in config.json")
+            raise damaged("the weights do not fit the settings in config.json")
         if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
-            raise checkpoint.damaged("the weights contain NaN or infinite values")
+            raise damaged("the weights contain NaN or infinite values")
         self.load_state_dict(weights)
 
     def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:
         """The k objects in each image, which may overlap, and be `shift` pixels away from the usual place.
 
-        See `capspoe.core.explain.explain`.
+        See `capspoe.infer.explain.explain`.
         """
         return explain(self, images, k, compose, Search(shift=shift))

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from capspoe.core.network import Network
-from capspoe.core.sampling import sample
-from capspoe.run.atomic import write_atomic
+from capspoe.atomic import write_atomic
+from capspoe.infer.sample import sample
+from capspoe.model.network import Network
 
 
 def to_rgb_or_grey(images: np.ndarray) -> np.ndarray:

@@ -8,10 +8,11 @@ import safetensors
 import torch
 from torch import Tensor
 
-from capspoe.core.network import Network
-from capspoe.core.recognition import Recognition
-from capspoe.run.atomic import write_atomic
-from capspoe.run.checkpoint import damaged, tensor_bytes
+from capspoe.atomic import write_atomic
+from capspoe.errors import damaged
+from capspoe.model.network import Network
+from capspoe.model.recognition import Recognition
+from capspoe.run.checkpoint import tensor_bytes
 
 FILE = "recognition.safetensors"
 

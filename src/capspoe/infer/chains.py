@@ -1,0 +1,92 @@
+"""The energy of a capsule as a density of its pose, and Hamiltonian Monte Carlo in it.
+
+With gaussian neurons and fixed routing weights the visible units sum out. A chain then moves in the N dimensions of a
+pose, needs no codes, and keeps its direction: it crosses a capsule's poses in a few steps, where Gibbs sampling is a
+random walk of unit steps.
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.noise import Noise
+
+STEP_SIZE = 1.0  # longest of the leapfrog; where the density is concave its curvature is at most 1
+
+
+class PoseDensity(NamedTuple):
+    r"""log P(h | capsule j is on) up to a constant, for the poses of C chains in each of J capsules.
+
+    .. math:: -|h|^2 / 2 + (b_j - W_j \mu)^T h + \sum_d \log(1 + \exp(a_{jd} + W_{jd}^T h))
+
+    W is c W with each capsule's mean routing weights, and mu the centring. V = I M visible units, ordered (M, I).
+    """
+
+    w_JNV: Float[Tensor, "J N V"]
+    a_JV: Float[Tensor, "J V"]
+    b_JN: Float[Tensor, "J N"]  # b - W mu
+
+    @classmethod
+    def of(cls, layer: CapsuleLayer) -> "PoseDensity":
+        """That of a layer with gaussian neurons and the gate."""
+        J, N = layer.upper
+        w_JNV = (layer.w_JNMI * layer.mean_routing[:, None, None]).detach().reshape(J, N, -1)
+        a_JV = layer.a.detach().transpose(1, 2).reshape(J, -1)
+        return cls(w_JNV, a_JV, layer.b.detach() - torch.einsum("jnv,v->jn", w_JNV, layer.mu.T.flatten()))
+
+    def logits(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C V"]:
+        """Those of P(x | h)."""
+        return torch.baddbmm(self.a_JV[:, None], h, self.w_JNV)
+
+    def log_density(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]:
+        linear = ((self.b_JN[:, None] - h / 2) * h).sum(-1)
+        return linear + F.softplus(self.logits(h)).sum(-1)
+
+    def gradient(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C N"]:
+        """Of the log density."""
+        p = torch.sigmoid(self.logits(h))
+        return torch.baddbmm(self.b_JN[:, None] - h, p, self.w_JNV.transpose(1, 2))
+
+
+class Density(Protocol):
+    """What a chain needs: a log density (J, C) up to a constant and its gradient."""
+
+    def log_density(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]: ...
+    def gradient(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C N"]: ...
+
+
+class Moved(NamedTuple):
+    h: Float[Tensor, "J C N"]
+    accepted: Bool[Tensor, "J C"]
+
+
+def hmc(density: Density, h: Float[Tensor, "J C N"], noise: Noise, leaps: int, stream: int = 200) -> Moved:
+    """One transition of Hamiltonian Monte Carlo, which leaves the density invariant; noise has J C rows."""
+    shape = h.shape[:2]
+    step = STEP_SIZE * (0.2 + 0.8 * noise.uniform(stream)).view(*shape, 1)  # short ones keep a chain from being stuck
+    momentum = noise.normal(stream + 1, h.shape[2]).view_as(h)
+    before = density.log_density(h) - momentum.square().sum(-1) / 2
+    new, momentum = h, momentum + step / 2 * density.gradient(h)
+    for leap in range(leaps):
+        new = new + step * momentum
+        momentum = momentum + (step if leap < leaps - 1 else step / 2) * density.gradient(new)
+    after = density.log_density(new) - momentum.square().sum(-1) / 2
+    accepted = noise.uniform(stream + 2).view(shape).log() < after - before
+    return Moved(torch.where(accepted[..., None], new, h), accepted)
+
+
+def split_r_hat(draws: Float[Tensor, "T J C N"]) -> Float[Tensor, " J"]:
+    """Largest split R-hat of each capsule's pose dimensions over T steps of C chains (Gelman et al. 2013).
+
+    The two halves of a chain count as chains. R-hat compares the variance between their means with that within them;
+    converged chains have 1.
+    """
+    half = len(draws) // 2
+    halves = torch.cat([draws[:half], draws[half : 2 * half]], 2)
+    within = halves.var(0).mean(1)
+    between = halves.mean(0).var(1)
+    return (((half - 1) / half * within + between) / within).sqrt().amax(-1)

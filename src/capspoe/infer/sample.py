@@ -1,0 +1,151 @@
+"""Generation: the paper's way, from the fitted prior, and with further Gibbs steps."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from capspoe.config import PRIORS
+from capspoe.errors import InputError
+from capspoe.infer.chains import PoseDensity, hmc, split_r_hat
+from capspoe.model.checks import check_capsule, check_choice, check_count, check_seed
+from capspoe.model.gates import by_capsule, mask_off, place
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import CHUNK, Network
+from capspoe.model.noise import Noise
+
+STEPS, LEAPS = 200, 16  # transitions of Hamiltonian Monte Carlo from noise to a sample, and leapfrog steps of each
+
+
+class Samples(NamedTuple):
+    """Generated images.
+
+    images     (count, H, W, C): float32 in [0, 1]
+    capsule    (count,): the capsule that was on
+    """
+
+    images: np.ndarray
+    capsule: np.ndarray
+
+
+def sample(
+    network: Network,
+    count: int,
+    capsule: int | list[int] | None = None,
+    prior: str | None = None,
+    gibbs: int = 0,
+    seed: int = 0,
+    prior_scale: float | None = None,
+) -> Samples:
+    """Generate images. Image k depends only on the seed and on k, not on how many are drawn with it.
+
+    Parameters
+    ----------
+    count : number of images in all. (`capspoe sample --count` is the number from each capsule.)
+    capsule : a capsule, a list to cycle through, or None: in proportion to the capsules' use
+    prior : "fitted", the distribution of the capsule's own training images; "model", the energy's own, by chains from
+        noise; "standard", the paper's sigmoid(N(0, 1)); None, the model's default
+    gibbs : steps of the energy's own chain, with the same capsule on: codes drawn, routed, poses drawn
+    seed : the same seed gives the same images
+    prior_scale : factor on the standard deviation of the fitted prior (sampling temperature); None, the model's own
+    """
+    check_count("count", count)
+    cycle = None
+    if capsule is not None:
+        cycle = list(capsule) if isinstance(capsule, (list, tuple, np.ndarray)) else [capsule]
+        if not cycle:
+            raise InputError("capsule is an empty list")
+        for number in cycle:
+            check_capsule("capsule", number, network.top.upper[0])
+    chunks = []
+    for start in range(0, count, CHUNK):
+        index = np.arange(start, min(start + CHUNK, count))
+        on = None if cycle is None else np.array(cycle)[index % len(cycle)]
+        chunks.append(sample_at(network, index, on, prior, gibbs, seed, prior_scale))
+    return Samples(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
+
+
+@torch.no_grad()
+def sample_at(
+    network: Network,
+    index: np.ndarray,
+    on: np.ndarray | None = None,
+    prior: str | None = None,
+    gibbs: int = 0,
+    seed: int = 0,
+    prior_scale: float | None = None,
+) -> Samples:
+    """The images numbered `index` of the endless sequence that the seed stands for."""
+    check_count("gibbs", gibbs, minimum=0)
+    check_seed(seed)
+    prior = prior or network.config.prior
+    check_choice("prior", prior, PRIORS)
+    if prior == "model" and not (network.top.gate.exclusive and network.top.neurons.name == "gaussian"):
+        raise InputError("prior 'model' needs the gate and gaussian neurons")
+    scale = network.config.prior_scale if prior_scale is None else prior_scale
+    if not 0 <= scale <= 100:
+        raise InputError(f"prior_scale must be between 0 and 100, not {scale!r}")
+    logit_scale = network.config.logit_scale
+    if logit_scale is None and (gibbs or prior != "fitted"):
+        logit_scale = 1.0  # only poses that the prior draws are sharpened, unless a scale was set
+    rows = torch.from_numpy(index).to(network.device)
+    noise = Noise(int(seed), 0, rows)
+    if on is None:
+        chosen = noise.choose(100, network.prior.use.expand(len(index), -1))
+    else:
+        chosen = torch.from_numpy(on).to(network.device)
+    c = None
+    if prior == "model":
+        pose = equilibrium(network.top, chosen, noise, STEPS)
+        c = (network.top.mean_routing / network.top.fan).expand(len(rows), -1, -1)
+    elif prior == "standard":
+        pose = torch.sigmoid(noise.normal(102, network.top.upper[1]))
+    else:
+        pose = network.top.hidden_mean(network.prior.sample(chosen, noise, scale))
+    h = place(pose, chosen, network.top.upper[0])
+    for step in range(gibbs):
+        c, h = gibbs_step(network.top, h, c, chosen, Noise(int(seed), 1 + step, rows))
+    images = network.down(h, c, logit_scale, chosen)
+    return Samples(network.array(images), chosen.cpu().numpy())
+
+
+def equilibrium(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise, steps: int) -> Float[Tensor, "B N"]:
+    """Poses from the energy itself: chains of Hamiltonian Monte Carlo in the capsules that are on, from noise."""
+    rows, own, _ = by_capsule(on, layer.upper[0])  # spare chains repeat the first
+    density, index = PoseDensity.of(layer), noise.index[rows.flatten()]
+    h = noise.normal(103, layer.upper[1])[rows]
+    for step in range(steps):
+        h = hmc(density, h, Noise(noise.seed, 1 + step, index), LEAPS).h
+    return h[on, own]
+
+
+def r_hat(layer: CapsuleLayer, chains: int = 8, seed: int = 0) -> Float[Tensor, " J"]:
+    """Split R-hat of each capsule's chains over the second half of the steps from noise that a sample takes."""
+    J, N = layer.upper
+    index = torch.arange(J * chains, device=layer.d.device)
+    density, draws = PoseDensity.of(layer), []
+    h = Noise(seed, 0, index).normal(103, N).view(J, chains, N)
+    for step in range(STEPS):
+        h = hmc(density, h, Noise(seed, 1 + step, index), LEAPS).h
+        draws.append(h)
+    return split_r_hat(torch.stack(draws[STEPS // 2 :]))
+
+
+def gibbs_step(
+    layer: CapsuleLayer,
+    h: Float[Tensor, "B J N"],
+    c: Float[Tensor, "B J I"] | None,
+    on: Int[Tensor, " B"],
+    noise: Noise,
+) -> tuple[Float[Tensor, "B J I"], Float[Tensor, "B J N"]]:
+    """x ~ P(x | h) with the routing weights c, then h ~ P(h | x) with those that x routes by; both are returned.
+
+    This is the chain that contrastive divergence trains: states are drawn, x goes down by the weights of its way up.
+    With one routing iteration it is exact.
+    """
+    mean = layer.visible_mean(h, c, on)
+    x = (noise.uniform(0, *layer.lower) < mean).to(mean)
+    c, z = layer(x)
+    return c, mask_off(layer.sample_hidden(layer.hidden_mean(z), noise, 1), on)

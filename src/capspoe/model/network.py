@@ -1,0 +1,273 @@
+"""The whole network: an autoencoder, the capsule layers on its code, and the prior of the top layer."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from capspoe.config import Config, parse_layers
+from capspoe.errors import InputError
+from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.checks import check_choice
+from capspoe.model.features import FeatureCode
+from capspoe.model.gates import mask_off, place
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.prior import CapsulePrior
+from capspoe.model.recognition import Recognition
+
+CHUNK = 256  # images processed at once, so that memory does not grow with their number
+
+
+class Up(NamedTuple):
+    """Images on their way up."""
+
+    code: Float[Tensor, "B i 8"]  # the autoencoder's code, as lower capsules
+    x: Float[Tensor, "B I M"]  # the input of the top layer: the code, unless there are several layers
+    c: Float[Tensor, "B J I"]  # routing weights of the top layer
+    z: Float[Tensor, "B J N"]  # pre-activations of the top layer
+    on: Float[Tensor, "B J"]  # P(capsule is on)
+    hidden: Float[Tensor, "B J N"]  # each capsule's pose: the mean of h given that it is on
+    exclusive: bool  # whether exactly one capsule is on
+
+    @property
+    def winner(self) -> Int[Tensor, " B"]:
+        """The capsule that is most probably on."""
+        return self.on.argmax(-1)
+
+    @property
+    def state(self) -> Float[Tensor, "B J N"]:
+        """The top-layer state of the images: the winner alone with an exclusive gate, else all capsules."""
+        return mask_off(self.hidden, self.winner) if self.exclusive else self.hidden
+
+
+class Encoded(NamedTuple):
+    """Images as capsules.
+
+    on        (n, J): the probability that each capsule is on
+    hidden    (n, J, N): the pose of each capsule, given that it is on
+    """
+
+    on: np.ndarray
+    hidden: np.ndarray
+
+
+class Network(nn.Module):
+    """From images to capsules and back.
+
+    Images go in as uint8 (0 to 255) or float (0 to 1) arrays of shape (n, H, W), (n, H, W, C) or one image
+    without n, and come out as float32 in [0, 1] of shape (n, H, W, C).
+    """
+
+    logit_scale: Tensor
+    recognition: Recognition | None = None  # helps `explain`, if there is one; no part of the weights
+
+    def __init__(self, config: Config, image: tuple[int, int, int], code: FeatureCode | None = None) -> None:
+        """`code` replaces the autoencoder for tables of features."""
+        super().__init__()
+        self.config, self.image = config, image
+        self.codec = cast(ConvAutoencoder, code) or ConvAutoencoder(
+            image, config.channels, config.dropout, config.code_noise, seed=config.seed
+        )
+        lower = self.codec.capsules
+        shapes = parse_layers(config.layers)
+        self.layers = nn.ModuleList()
+        for depth, upper in enumerate(shapes):
+            top = depth == len(shapes) - 1
+            self.layers.append(
+                CapsuleLayer(
+                    lower,
+                    upper,
+                    iterations=config.iterations,
+                    gate=config.gate if top else "none",
+                    neurons=config.neurons if top else "binary",
+                    bias=config.bias,
+                    centred=config.centred,
+                    normalize=config.normalize,
+                    agreement=config.agreement,
+                    sharpness=config.sharpness,
+                    chains=config.chains,
+                    seed=config.seed + depth,
+                )
+            )
+            lower = upper
+        self.prior = CapsulePrior(*shapes[-1], components=config.prior_components)
+        self.register_buffer("logit_scale", torch.ones(()))
+        self.codec.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def set_recognition(self, net: Recognition | None) -> None:
+        """Let `explain` use a recognition network, which stays outside the state_dict."""
+        object.__setattr__(self, "recognition", net)
+
+    @property
+    def stack(self) -> list[CapsuleLayer]:
+        """The capsule layers, bottom first."""
+        return cast(list[CapsuleLayer], list(self.layers))
+
+    @property
+    def top(self) -> CapsuleLayer:
+        return self.stack[-1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.top.w_JNMI.device
+
+    # Tensors: one way up, one way down.
+
+    def layer_input(self, code: Float[Tensor, "B i m"], depth: int) -> Float[Tensor, "B I M"]:
+        """Code to the input of layer `depth`: the hidden means of the layers below it."""
+        for layer in self.stack[:depth]:
+            code = layer.hidden_mean(layer(code).z)
+        return code
+
+    def up_from_code(self, code: Float[Tensor, "B i m"]) -> Up:
+        """Route a code through all layers."""
+        x = self.layer_input(code, len(self.layers) - 1)
+        c, z = self.top(x)
+        on, hidden = self.top.on_probability(z, x), self.top.hidden_mean(z)
+        return Up(code, x, c, z, on, hidden, self.top.gate.exclusive)
+
+    def up(self, images: Float[Tensor, "B C H W"]) -> Up:
+        """Images to capsules."""
+        return self.up_from_code(self.codec.encode(images))
+
+    def down(
+        self,
+        h: Float[Tensor, "B J N"],
+        c: Float[Tensor, "B J I"] | None = None,
+        logit_scale: float | None = None,
+        on: Tensor | None = None,
+    ) -> Float[Tensor, "B C H W"]:
+        """Top-layer states to images.
+
+        Parameters
+        ----------
+        h : the states
+        c : routing weights of the top layer, such as those of the way up; by default reverse routing finds them
+        logit_scale : factor on the code's logits; by default the model's own. P(x | h) averages over what h leaves
+            open, so it is less decided than real codes are. 1 leaves the probabilities as they are.
+        on : the capsule that is on, (B,), or the weight of each, (B, J); by default those that are not 0
+        """
+        return self.codec.decode(self.down_to_code(h, c, logit_scale, on))
+
+    def down_to_code(
+        self, h: Float[Tensor, "B J N"], c: Tensor | None, logit_scale: float | None, on: Tensor | None
+    ) -> Float[Tensor, "B i m"]:
+        """The code that `down` decodes."""
+        x = self.top.visible_mean(h, self.top.reverse(h) if c is None else c, on)
+        scale = self.config.logit_scale if logit_scale is None else logit_scale
+        if scale != 1:
+            x = torch.sigmoid((self.logit_scale if scale is None else scale) * torch.logit(x, eps=1e-6))
+        for layer in reversed(self.stack[:-1]):
+            x = layer.visible_mean(x, layer.reverse(x))
+        return x
+
+    def decode_pose(
+        self, capsule: Int[Tensor, " B"], z: Float[Tensor, "B N"], logit_scale: float | None = None
+    ) -> Float[Tensor, "B C H W"]:
+        """Images with one capsule on, given its pre-activations."""
+        h = place(self.top.hidden_mean(z), capsule, self.top.upper[0])
+        return self.down(h, None, logit_scale, capsule)
+
+    # Arrays.
+
+    def tensor(self, images: Any) -> Float[Tensor, "B C H W"]:
+        """Images as the network takes them; larger ones of a cropped data set are cropped from the centre."""
+        array = np.asarray(images)
+        height, width, colours = self.image
+        if array.dtype == np.uint8:
+            array = array.astype(np.float32) / 255
+        elif array.dtype.kind != "f":
+            raise InputError(f"images must be uint8 or float, not {array.dtype}")
+        if array.ndim == 2 or (array.ndim == 3 and array.shape[-1] == colours):
+            array = array[None]
+        if array.ndim == 3:
+            array = array[..., None]
+        if array.ndim == 4 and self.config.crop:
+            array = centre_crop(array, self.config.crop)
+        if array.ndim != 4 or array.shape[1:] != self.image or not len(array):
+            raise InputError(
+                f"images must have shape (n, {height}, {width}, {colours}), not {np.shape(images)}; "
+                "resize or convert them first"
+            )
+        tensor = torch.from_numpy(np.ascontiguousarray(array, np.float32)).permute(0, 3, 1, 2)
+        if not bool(((tensor >= 0) & (tensor <= 1)).all()):
+            raise InputError("float images must have values in [0, 1], and no NaN")
+        return tensor.to(self.device)
+
+    def array(self, tensor: Float[Tensor, "B C H W"]) -> np.ndarray:
+        return tensor.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+    def chunks(self, images: Any) -> Iterator[Float[Tensor, "B C H W"]]:
+        """Images as tensors, a few at a time."""
+        images = np.asarray(images)
+        if images.ndim < 4:  # one image, or grey ones without a last axis
+            yield from self.tensor(images).split(CHUNK)
+            return
+        if not len(images):
+            raise InputError("there are no images: the array is empty")
+        for start in range(0, len(images), CHUNK):
+            yield self.tensor(images[start : start + CHUNK])
+
+    @torch.no_grad()
+    def encode(self, images: Any) -> Encoded:
+        """Which capsule is on for each image, and the pose of every capsule."""
+        ups = map(self.up, self.chunks(images))
+        parts = [(up.on.cpu().numpy(), up.hidden.cpu().numpy()) for up in ups]
+        return Encoded(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @torch.no_grad()
+    def decode(self, hidden: Any, on: Any = None) -> np.ndarray:
+        """Images from poses, by the reverse pass.
+
+        Parameters
+        ----------
+        hidden : (n, J, N), the pose of every capsule
+        on : which capsule is on: numbers (n,), or probabilities (n, J); the largest wins. With the gate it
+            is needed unless all but one capsule are 0.
+        """
+        J, N = self.top.upper
+        h = torch.as_tensor(np.asarray(hidden, np.float32), device=self.device)
+        if h.ndim != 3 or h.shape[1:] != (J, N) or not len(h):
+            raise InputError(f"hidden must have shape (n, {J}, {N}), not {tuple(h.shape)}")
+        if not bool(torch.isfinite(h).all()):
+            raise InputError("hidden contains NaN or infinite values")
+        if on is not None:
+            h = mask_off(h, winners(on, len(h), J).to(self.device))
+        elif self.top.gate.exclusive and bool(((h != 0).any(-1).sum(-1) > 1).any()):
+            raise InputError("hidden has several capsules on; pass `on` to say which one counts")
+        return np.concatenate([self.array(self.down(part)) for part in h.split(CHUNK)])
+
+    @torch.no_grad()
+    def reconstruct(self, images: Any, through: Literal["capsules", "autoencoder"] = "capsules") -> np.ndarray:
+        """Images through the network and back, with the routing weights of the way up.
+
+        With the gate, the most probable capsule alone carries each image.
+        """
+        check_choice("through", through, ("capsules", "autoencoder"))
+        decoded = []
+        for x in self.chunks(images):
+            if through == "autoencoder":
+                decoded.append(self.array(self.codec.decode(self.codec.encode(x))))
+            else:
+                up = self.up(x)
+                decoded.append(self.array(self.down(up.state, up.c)))
+        return np.concatenate(decoded)
+
+
+def centre_crop(images: np.ndarray, crop: int) -> np.ndarray:
+    """At most crop x crop pixels from the centre of images (n, H, W, C)."""
+    top, left = (max(side - crop, 0) // 2 for side in images.shape[1:3])
+    return images[:, top : top + crop, left : left + crop]
+
+
+def winners(on: Any, count: int, capsules: int) -> Int[Tensor, " B"]:
+    """Which capsule is on, from numbers (n,) or probabilities (n, J)."""
+    array = np.asarray(on)
+    if array.shape == (count, capsules):
+        return torch.from_numpy(array.argmax(-1))
+    if array.shape in ((), (count,)) and array.dtype.kind in "iu" and ((array >= 0) & (array < capsules)).all():
+        return torch.from_numpy(np.broadcast_to(array.astype(np.int64), (count,)).copy())
+    raise InputError(f"on must be {count} capsule numbers below {capsules}, or probabilities ({count}, {capsules})")

@@ -1,0 +1,59 @@
+"""Recovery of a run folder before it is resumed: report what is damaged, and rewrite what is known."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from capspoe.atomic import remove_files, write_atomic
+from capspoe.errors import RunError
+from capspoe.model.network import Network
+from capspoe.run import checkpoint, codes
+from capspoe.run.checkpoint import Saved
+from capspoe.run.pictures import write_sample_grid
+
+
+def check_same_images(folder: Path, images_sha256: str) -> None:
+    """Refuse to resume a run with other images."""
+    try:
+        began = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["images_sha256"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return
+    if began != images_sha256:
+        change = f"the images differ from those with which {folder} began (changed, added or removed)"
+        raise RunError(f"{change}; restore them, or choose another --out")
+
+
+def recover(folder: Path, network: Network, saved: Saved | None, environment: dict[str, Any], quiet: bool) -> None:
+    """Report everything that is damaged, remove what cannot be used, and rewrite what is known anyway."""
+
+    def warn(line: str) -> None:
+        if not quiet:
+            print(f"warning: {line}", file=sys.stderr)
+
+    run, data = checkpoint.open_run(folder), network.config.data
+    if run.problem:
+        warn(f"{run.problem}; restored from the newest checkpoint")
+    if run.problem or run.config.data != data:  # the images may have moved
+        checkpoint.create(folder, run.config.replace(data=data), run.image)
+    changed = checkpoint.changed_files(folder, saved.state) if saved else []
+    described = folder / "environment.json"
+    if described.name in changed:
+        warn(f"{described} is missing or damaged; it now describes this machine")
+    if described.name in changed or not described.exists():
+        write_atomic(described, checkpoint.json_bytes(environment))
+    if saved is None:
+        return
+    for problem in saved.problems:
+        warn(f"{problem}; resuming from the checkpoint before it")
+    for path in checkpoint.numbered(folder):
+        if int(path.name) > int(saved.path.name):  # damaged: it must not push out an intact one
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+    if saved.state.stage == checkpoint.DONE:
+        remove_files(folder, *codes.FILES)
+    if "metrics.jsonl" in changed:
+        warn(f"{folder / 'metrics.jsonl'} is missing or damaged; the curves are lost, the network is intact")
+    if "samples.png" in changed:
+        warn(f"{folder / 'samples.png'} is missing or damaged; drawing it again")
+        write_sample_grid(network, folder / "samples.png")

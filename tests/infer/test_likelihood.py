@@ -1,0 +1,36 @@
+"""log Z and likelihoods against the sum over every state."""
+
+import itertools
+
+import pytest
+import torch
+
+from capspoe.errors import InputError
+from capspoe.infer.likelihood import log_partition, log_weight
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.prior import CapsulePrior
+
+F64 = torch.float64
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("std", [0.3, 1.0, 4.0])  # the last has modes that are far apart
+def test_both_estimates_meet_at_the_sum_over_all_states(std):
+    layer = CapsuleLayer((3, 2), (2, 2), initial_std=std, seed=1, dtype=F64)
+    rng = torch.Generator().manual_seed(2)
+    for part in (layer.mu, layer.a, layer.b, layer.d):
+        part.copy_(0.5 * torch.randn(part.shape, generator=rng, dtype=F64))
+    layer.mean_routing.copy_(0.5 + torch.rand(2, 3, generator=rng, dtype=F64))
+    prior = CapsulePrior(2, 2, 1).double()
+    prior.centre.copy_(torch.randn(2, 2, generator=rng))
+    states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=F64).reshape(-1, 3, 2)
+    exact = torch.logsumexp(log_weight(layer, states), 0).item()
+    found = log_partition(layer, prior)
+    assert found.lower == pytest.approx(exact, abs=0.05)
+    assert found.upper == pytest.approx(exact, abs=0.05)
+
+
+def test_other_layers_have_no_such_likelihood():
+    for options in ({"gate": "none"}, {"neurons": "binary"}):
+        with pytest.raises(InputError, match="gaussian neurons"):
+            log_partition(CapsuleLayer((3, 2), (2, 2), **options), CapsulePrior(2, 2, 1))

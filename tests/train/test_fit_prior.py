@@ -1,0 +1,74 @@
+"""The prior of every capsule, and the logit scale."""
+
+import numpy as np
+import pytest
+import torch
+
+from capspoe.config import Config
+from capspoe.model.network import Network
+from capspoe.train import fit_prior as fitting
+from capspoe.train.fit_prior import find_logit_scale, fit_prior, poses_of_capsules
+
+
+def network(**options):
+    config = Config(channels=8, **{"layers": "3x4", "prior_components": 1} | options)
+    return Network(config, (12, 12, 1)).eval()
+
+
+def codes(network, n=700):
+    return np.random.default_rng(0).uniform(0, 1, (n, *network.top.lower)).astype(np.float32)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("gate", ["winner", "none"])
+def test_each_prior_is_that_of_the_capsules_own_images(gate):
+    net = network(gate=gate)
+    x = codes(net)
+    fit_prior(net, x)
+    up = net.up_from_code(torch.from_numpy(x))
+    torch.testing.assert_close(net.prior.use, up.on.sum(0) / up.on.sum())
+    for j in range(3):
+        z = up.z[up.winner == j, j] if gate == "winner" else up.z[:, j]
+        torch.testing.assert_close(net.prior.centre[j], z.mean(0), rtol=1e-3, atol=1e-4)
+        covariance = net.prior.axes[j] @ net.prior.axes[j].T
+        torch.testing.assert_close(covariance, torch.cov(z.T, correction=0), rtol=1e-2, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("gate", ["winner", "none"])
+def test_many_images_are_chosen_evenly_by_any_number_of_processes(gate, monkeypatch):
+    """Not the first ones: folders are sorted by class. Three processes choose what one does."""
+    monkeypatch.setattr(fitting, "PRIOR_IMAGES", 60)
+    net = network(gate=gate)
+    x = codes(net, 1500)
+    _, chosen = poses_of_capsules(net, x)
+    up = net.up_from_code(torch.from_numpy(x))
+    for j, z in enumerate(chosen):
+        own = up.z[:, j].numpy() if gate == "none" else np.where(up.winner[:, None] == j, up.z[:, j], np.nan)
+        rows = [int(np.abs(own - pose).sum(1).argsort()[0]) for pose in z]
+        assert len(set(rows)) == len(z) == min(60, int((up.winner == j).sum()) if gate == "winner" else 1500)
+        np.testing.assert_allclose(own[rows], z, atol=1e-4)
+        assert rows == sorted(rows)
+        available = np.flatnonzero(~np.isnan(own[:, 0]))
+        if len(available) > 60:
+            assert abs(np.mean(rows) - available.mean()) < 3 * available.std() / np.sqrt(60)
+    parts = []
+    for rank in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(fitting.distributed, "split", lambda index, rank=rank: np.array_split(index, 3)[rank])
+            patch.setattr(fitting.distributed, "gather", lambda kept: parts.append(kept) or [kept])
+            poses_of_capsules(net, x)
+    monkeypatch.setattr(fitting.distributed, "gather", lambda kept: parts)
+    _, together = poses_of_capsules(net, x)
+    for one, several in zip(chosen, together, strict=True):
+        np.testing.assert_array_equal(one, several)
+
+
+@pytest.mark.parametrize(("slope", "expected"), [(0.02, 5), (-0.04, 3), (0.09, 2), (0.4, 1.2), (2, 1)])
+def test_the_logit_scale_is_the_largest_that_preserves_the_brightness(monkeypatch, slope, expected):
+    """Here the mean image changes by `slope` for each unit of the scale; 0.1 is accepted."""
+    net = network()
+    grey = lambda n, change: torch.full((n, 1, 2, 2), 0.5 + change)  # noqa: E731
+    monkeypatch.setattr(net.codec, "decode", lambda x: grey(len(x), 0))
+    monkeypatch.setattr(net, "down", lambda h, c, scale, on: grey(len(h), slope * (scale - 1)))
+    assert find_logit_scale(net, codes(net, 40)) == expected

@@ -1,0 +1,103 @@
+"""The recognition network: scenes with known capsules, training without labels, and its file."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+from capspoe import CapsulePoE
+from capspoe.commands.explain import explain
+from capspoe.errors import InputError, RunError
+from capspoe.model.recognition import Recognition, support
+from capspoe.run import recognition as file
+from capspoe.train import recognition
+from capspoe.train.recognition import recognition_steps, scenes
+
+SIDE, J = 12, 4
+
+
+def bars(count=200, seed=0):
+    """Images of a bar each, two kinds of rows and two of columns, and which kind it is, as P(on)."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, J, count)
+    pixels = np.zeros((count, SIDE, SIDE, 1), np.uint8)
+    for image, k in zip(pixels, kind, strict=True):
+        at = rng.integers(0, 3) + (2 if k % 2 else 7)
+        (image if k < 2 else image.transpose(1, 0, 2))[at] = rng.integers(150, 256)
+    return pixels, np.eye(J, dtype=np.float32)[kind]
+
+
+def network(on):
+    top = SimpleNamespace(upper=(J, 2))
+    encode = lambda pixels: SimpleNamespace(on=on)  # noqa: E731
+    return SimpleNamespace(encode=encode, image=(SIDE, SIDE, 1), top=top, device=torch.device("cpu"))
+
+
+def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
+    pixels, on = bars()
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    scene, target = scenes(images, torch.from_numpy(on), torch.Generator().manual_seed(0), 300)
+    assert scene.shape == (300, 1, SIDE, SIDE)
+    assert 0 <= scene.min() <= scene.max() <= 1
+    assert set(target.sum(1).tolist()) == {1, 2, 3}
+    again = scenes(images, torch.from_numpy(on), torch.Generator().manual_seed(0), 300)
+    assert all(map(torch.equal, again, (scene, target)))
+    one = target.sum(1) == 1
+    distance = torch.cdist(scene[one].flatten(1), images.flatten(1) / 255)
+    same = distance.amin(1) < 0.05  # neither moved, nor erased, nor two of the same capsule
+    assert 0.05 < same.float().mean() < 0.6
+    assert torch.equal(target[one][same], torch.from_numpy(on)[distance.argmin(1)[same]])
+
+
+def test_it_learns_to_name_the_capsules_of_two_objects():
+    pixels, on = bars()
+    steps = list(recognition_steps(network(on), pixels, 150))
+    net, losses = steps[-1][0], [loss for _, loss in steps]
+    assert np.mean(losses[-10:]) < np.mean(losses[:10]) / 3
+    pixels, on = bars(400, seed=1)
+    pairs = np.arange(400).reshape(200, 2)
+    pairs = pairs[(on[pairs[:, 0]] != on[pairs[:, 1]]).any(1)]
+    two = torch.from_numpy(pixels[pairs].max(1)).permute(0, 3, 1, 2) / 255
+    found = torch.zeros(len(two), J).scatter(1, net(two).topk(2, 1).indices, 1)
+    right = (found.numpy() == on[pairs].max(1)).all(1).mean()
+    assert right > 0.9
+
+
+def test_support_is_the_sum_over_each_set():
+    odds = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
+    sets = torch.tensor([[[0, 1], [1, 2]], [[2, 0], [1, 0]]])
+    assert support(odds, sets).tolist() == [[3, 6], [40, 24]]
+
+
+def test_learn_stores_a_network_that_load_finds(run_copy, monkeypatch, tmp_path, images, capsys):
+    monkeypatch.setattr(recognition, "STEPS", 3)
+    before = CapsulePoE.load(run_copy)
+    assert before.recognition is None
+    np.save(tmp_path / "x.npy", images[:2])
+    explain([str(run_copy), str(tmp_path / "x.npy"), "--objects", "2", "--learn", "--out", str(tmp_path / "x.npz")])
+    assert file.FILE in capsys.readouterr().out
+    after = CapsulePoE.load(run_copy)
+    assert isinstance(after.recognition, Recognition)
+    assert after.state_dict().keys() == before.state_dict().keys()
+    assert after.recognition(after.tensor(images)).shape == (20, 4)
+    after.save(tmp_path / "copy")
+    copy = CapsulePoE.load(tmp_path / "copy").recognition
+    assert all(torch.equal(v, copy.state_dict()[k]) for k, v in after.recognition.state_dict().items())
+    weights = {name: torch.full_like(value, torch.nan) for name, value in copy.state_dict().items() if value.ndim}
+    variance = {"layers.1.running_var": -copy.state_dict()["layers.1.running_var"]}
+    intact, hostile = (tmp_path / "copy" / file.FILE).read_bytes(), []
+    for changed in (weights, variance):
+        tensors = {**copy.state_dict(), **changed}
+        hostile.append(save(tensors, {"sha256": file.checksum(tensors)}))
+    for content in (b"damaged", intact[:-100] + bytes(1) + intact[-99:], save(copy.state_dict()), *hostile):
+        (run_copy / file.FILE).write_bytes(content)
+        with pytest.raises(RunError, match="remove it, or train it again"):
+            CapsulePoE.load(run_copy)
+
+
+def test_the_bundled_network_is_not_trained_again(tmp_path, images):
+    np.save(tmp_path / "x.npy", images[:2])
+    with pytest.raises(InputError, match="has a recognition network; leave out --learn"):
+        explain(["mnist-small", str(tmp_path / "x.npy"), "--learn"])

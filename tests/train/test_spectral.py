@@ -1,0 +1,146 @@
+"""Spectral clustering of a nearest-neighbour graph, against sorted distances and powers of the walk's matrix."""
+
+import sys
+
+import networkx  # torch needs it
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+
+from capspoe.train import spectral
+from capspoe.train.spectral import k_means, spectral_groups
+
+
+def strips(per_strip: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three long strips side by side, closer to one another than they are long."""
+    rng = np.random.default_rng(seed)
+    strip = rng.permutation(np.repeat(np.arange(3), per_strip))
+    along, across = rng.uniform(0, 3, len(strip)), strip + 0.1 * rng.standard_normal(len(strip))
+    rest = 0.3 * rng.standard_normal((len(strip), 4))
+    return np.column_stack([along, across, rest]).astype(np.float32), strip
+
+
+def purity(found: np.ndarray, true: np.ndarray) -> float:
+    return sum(np.bincount(true[found == g]).max() for g in np.unique(found)) / len(true)
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 5), st.integers(0, 99))
+def test_nearest_is_what_sorting_all_distances_gives(n, m, k, seed):
+    rng = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(n, 3, generator=rng), torch.randn(m, 3, generator=rng)
+    k = min(k, m)
+    expected = torch.cdist(x.double(), y.double()).sort(1).values[:, :k]
+    found = torch.from_numpy(spectral.nearest(x, y, k))
+    assert found.min() >= 0
+    assert found.max() < m
+    distance = (x[:, None].double() - y[found].double()).norm(dim=2)
+    torch.testing.assert_close(distance, expected, atol=1e-3, rtol=0)
+
+
+def test_groups_follow_chains_of_neighbours_where_k_means_cannot():
+    points, strip = strips()
+    found = spectral_groups(points, 3)
+    assert found is not None
+    assert purity(found, strip) == 1
+    by_distance = KMeans(3, n_init=3, random_state=0).fit_predict(points)
+    assert purity(by_distance, strip) < 0.7
+
+
+def test_coordinates_have_the_angles_of_the_walks_distributions(monkeypatch):
+    """Computed here directly, as a power of the walk's matrix."""
+    points = torch.from_numpy(strips(20)[0])
+    near = spectral.nearest(points, points, 6)[:, 1:]
+    graph = np.zeros((60, 60))
+    np.put_along_axis(graph, near, 1, 1)
+    graph = graph + graph.T
+    degree = graph.sum(1)
+    after = np.linalg.matrix_power(graph / degree[:, None], spectral.DIFFUSION_STEPS) / np.sqrt(degree)
+    after /= np.linalg.norm(after, axis=1, keepdims=True)
+
+    def cosines(size: int) -> np.ndarray:
+        coordinates = spectral.diffusion_map(near, size, seed=0)
+        return coordinates @ coordinates.T
+
+    np.testing.assert_allclose(cosines(60), after @ after.T, atol=1e-8)
+    np.testing.assert_allclose(cosines(20), after @ after.T, atol=0.02)
+    monkeypatch.setattr(spectral, "DENSE", 10)  # the leading eigenvectors, by iteration
+    np.testing.assert_allclose(cosines(12), after @ after.T, atol=0.1)
+
+
+def test_images_outside_the_graph_take_the_group_of_their_nearest(monkeypatch):
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 500)
+    points = (10 * np.eye(6)[true] + rng.standard_normal((500, 6))).astype(np.float32)
+    monkeypatch.setattr(spectral, "GRAPH_IMAGES", 120)
+    found = spectral_groups(points, 3)
+    assert found is not None
+    assert found.shape == (500,)
+    assert purity(found, true) == 1
+
+
+@pytest.mark.slow  # pynndescent compiles for half a minute or more
+def test_many_images_are_searched_approximately(monkeypatch):
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 900)
+    points = (10 * np.eye(6)[true] + rng.standard_normal((900, 6))).astype(np.float32)
+    graph, others = torch.from_numpy(points[:400]), torch.from_numpy(points[400:])
+    search = spectral.approximate_search(graph, 5, seed=0)
+    exact, close = spectral.nearest(others, graph, 5), search(others)
+    assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(exact, close, strict=True)]) > 0.95
+    monkeypatch.setattr(spectral, "GRAPH_IMAGES", 300)
+    monkeypatch.setattr(spectral, "EXACT_IMAGES", 500)
+    found = spectral_groups(points, 3)
+    assert purity(found, true) == 1
+    monkeypatch.setitem(sys.modules, "pynndescent", None)  # as if it were not installed
+    assert spectral.approximate_search(graph, 5, seed=0) is None
+    assert purity(spectral_groups(points, 3), true) == 1
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        np.zeros((100, 4), np.float16),  # all alike
+        np.random.default_rng(0).random((15, 4)).astype(np.float16),  # too few
+        np.repeat(np.eye(2, dtype=np.float16), 50, 0),  # two different ones for four groups
+    ],
+    ids=["alike", "few", "two"],
+)
+def test_equal_or_few_codes_have_no_groups_or_all_of_them(codes):
+    found = spectral_groups(codes, 4)
+    assert found is None or set(found) == set(range(4))
+
+
+def test_the_number_of_groups_is_that_of_separate_blobs():
+    rng = np.random.default_rng(0)
+    for blobs in (3, 12):
+        centres = 20 * rng.standard_normal((blobs, 6))
+        points = (np.repeat(centres, 40, 0) + rng.standard_normal((40 * blobs, 6))).astype(np.float32)
+        assert spectral.count_groups(np.concatenate([points, points])) == blobs  # copies do not count
+    assert spectral.count_groups(points[:19]) == 1
+
+
+def test_modularity_is_that_of_networkx():
+    points, strip = strips(20)
+    near = spectral.nearest(torch.from_numpy(points), torch.from_numpy(points), 4)[:, 1:]
+    graph = networkx.MultiGraph([(i, j) for i, row in enumerate(near.tolist()) for j in row])
+    expected = networkx.community.modularity(graph, [set(np.flatnonzero(strip == g).tolist()) for g in range(3)])
+    assert spectral.modularity(strip, near) == pytest.approx(expected)
+
+
+def test_majority_prefers_the_nearest_among_equals():
+    votes = np.array([[1, 2, 2], [3, 1, 2], [0, 0, 1]])
+    assert spectral.majority(votes).tolist() == [2, 3, 0]
+
+
+def test_more_tries_of_k_means_end_in_a_lower_minimum():
+    rows = np.random.default_rng(0).standard_normal((2000, 8))
+
+    def inertia(seed, *tries):
+        group = k_means(rows, 20, seed, *tries)
+        return sum(np.square(rows[group == k] - rows[group == k].mean(0)).sum() for k in range(20))
+
+    assert all(inertia(seed) < inertia(seed, 1) for seed in range(3))
+    assert np.array_equal(k_means(rows, 20, 0), k_means(rows, 20, 0))

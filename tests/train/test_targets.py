@@ -1,0 +1,66 @@
+"""The gate's targets: the gate learns them, copies of an image count once, and no group is empty."""
+
+import numpy as np
+import pytest
+import torch
+
+from capspoe import data
+from capspoe.config import Config
+from capspoe.errors import RunError
+from capspoe.model.network import Network
+from capspoe.train import spectral, targets
+from capspoe.train.codes import codes_in_memory
+from capspoe.train.targets import GateTargets
+
+
+def test_the_gate_learns_its_targets(model):
+    """The gate of a trained network gives most images their spectral group."""
+    pixels = data.load("digits").pixels[:256]
+    groups = targets.find_groups(model, codes_in_memory(model, pixels))
+    agree = (model.encode(pixels).on.argmax(1) == groups.numpy()).mean()
+    assert agree > 0.8  # the largest group has less than half of them
+    share = GateTargets.of(groups, model, 256).share
+    assert share.tolist() == pytest.approx(np.bincount(groups) / 256)
+    assert share.max() < 0.5
+
+
+@pytest.mark.parametrize("options", [{"gate_targets": "none"}, {"gate": "none"}, {"layers": "1x4"}])
+def test_a_gate_without_targets(options):
+    network = Network(Config(**{"channels": 8, "layers": "3x4"} | options), (8, 8, 1))
+    assert not targets.wanted(network)
+    assert targets.wanted(Network(Config(channels=8, layers="3x4"), (8, 8, 1)))
+
+
+@pytest.mark.parametrize("groups", [[0, 1, 2], [0, 1, 2, 3], [0, 1, -1, 2], [0.0, 1.0, 2.0, 1.0]])
+def test_targets_that_do_not_fit_are_refused(groups):
+    network = Network(Config(channels=8, layers="3x4"), (8, 8, 1))
+    good = GateTargets.of(torch.tensor([0, 1, 2, 2], dtype=torch.int32), network, 4)
+    assert good.at(np.array([3, 0])).tolist() == [2, 0]
+    assert good.share.tolist() == [0.25, 0.25, 0.5]
+    with pytest.raises(RunError, match="the gate's targets do not fit the images"):
+        GateTargets.of(torch.tensor(groups), network, 4)
+
+
+def test_copies_of_images_share_a_node_of_the_graph():
+    """Six copies of each point would be one another's only neighbours."""
+    rng = np.random.default_rng(0)
+    points = rng.random((300, 8)).astype(np.float16)
+    copies = rng.permutation(np.tile(np.arange(300), 6))
+    alone, found = spectral.spectral_groups(points, 10), spectral.spectral_groups(points[copies], 10)
+    for k in range(300):
+        assert len(set(found[copies == k])) == 1
+    sizes = np.bincount(found, minlength=10) / 6
+    assert sizes.max() < 2 * np.bincount(alone).max()
+    assert sizes.min() > 0.3 * np.bincount(alone).min()
+
+
+def test_a_vote_leaves_no_group_empty(monkeypatch):
+    """A group of one image in the graph has no majority among anyone's neighbours, its own included."""
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.random((400, 4)), [[1.2, 1.2, 1.2, 1.2]]]).astype(np.float16)
+    monkeypatch.setattr(spectral, "GRAPH_IMAGES", 201)
+    lonely = np.zeros(201, int)
+    lonely[-1] = 1
+    monkeypatch.setattr(spectral, "k_means", lambda *_: lonely)
+    found = spectral.spectral_groups(points, 2)
+    assert np.bincount(found, minlength=2).tolist() == [400, 1]

@@ -6,11 +6,11 @@ from beartype import beartype
 from jaxtyping import TypeCheckError, jaxtyped
 
 from capspoe.config import Config
+from capspoe.model import routing
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
 from capspoe.train import cd as contrastive
-from capspoe.train import routing
 
 B, I, M, J, N = 5, 4, 3, 2, 6
 

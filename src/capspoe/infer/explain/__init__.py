@@ -33,8 +33,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from capspoe.errors import InputError
-from capspoe.model.autoencoder import ConvAutoencoder, from_capsules
 from capspoe.model.checks import check_choice, check_count
+from capspoe.model.codec import from_capsules
 from capspoe.model.gates import place
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
@@ -256,7 +256,7 @@ def search_steps(
 
 def capsule_decoder(network: Network, logit_scale: float = LOGIT_SCALE) -> Decode:
     """A capsule's whitened pose to an image, by the network."""
-    autoencoder = network.codec
+    autoencoder: Any = network.codec
     kernel, bias = autoencoder.up_2.weight, cast(Tensor, autoencoder.up_2.bias)[:, None, None]
     size = network.image[:2]
 
@@ -316,7 +316,7 @@ _DECODERS: WeakKeyDictionary[Network, dict[float, tuple[Any, tuple[LinearDecoder
 
 def decoders_of(network: Network, logit_scale: float = LOGIT_SCALE) -> tuple[LinearDecoder, Decode]:
     """The linear decoder and the real one; the former is kept until the network changes."""
-    if not isinstance(network.codec, ConvAutoencoder):
+    if not network.codec.has_images:
         raise InputError("a network of plain features has no images")
     state = [(t.data_ptr(), t._version) for t in network.state_dict(keep_vars=True).values()]
     kept = _DECODERS.setdefault(network, {})

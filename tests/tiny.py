@@ -45,10 +45,10 @@ def all_hidden(layer):
     else:
         nodes, gh = np.polynomial.hermite.hermgauss(48)
         values, weights = nodes * np.sqrt(2), gh * np.exp(nodes**2) * np.sqrt(2)
-    count = N if layer.gate.exclusive else J * N
+    count = N if layer.gate.one_on else J * N
     grid = torch.tensor(np.array(list(itertools.product(values, repeat=count))))
     weight = torch.tensor(np.prod(list(itertools.product(weights, repeat=count)), axis=1))
-    if not layer.gate.exclusive:
+    if not layer.gate.one_on:
         return grid.reshape(-1, J, N), None, weight
     h = torch.zeros(J, len(grid), J, N, dtype=F64)
     for j in range(J):
@@ -64,14 +64,14 @@ def energy_by_hand(layer, x, h, c, on):
     x, h, c = x.numpy(), h.numpy(), c.numpy()
     energy = 0.0
     for i in range(layer.lower[0]):
-        energy -= a[on, i] @ (x[i] - mu[i]) if layer.gate.exclusive else a[i] @ x[i]
+        energy -= a[on, i] @ (x[i] - mu[i]) if layer.gate.one_on else a[i] @ x[i]
         for j in range(layer.upper[0]):
             energy -= c[j, i] * h[j] @ W[j, i] @ (x[i] - mu[i])
     for j in range(layer.upper[0]):
         energy -= b[j] @ h[j]
     if layer.neurons.name == "gaussian":
         energy += (h**2).sum() / 2
-    if layer.gate.exclusive:
+    if layer.gate.one_on:
         energy -= d[on]
     return energy
 

@@ -56,6 +56,6 @@ def labelled(tmp_path):
         pixels, _ = capspoe.data.load("digits", "train")
         np.savez(tmp_path / "mine.npz", images=pixels[: len(labels)], labels=labels)
         config = preset("small", str(tmp_path / "mine.npz")).replace(size=12, channels=8, layers="4x6", **changes)
-        return EvaluationData(capspoe.CapsulePoE(config, (12, 12, 1)), samples=10)
+        return EvaluationData(capspoe.CapsulePoE.build(config, (12, 12, 1)), samples=10)
 
     return make

@@ -114,7 +114,7 @@ def test_a_model_that_diverged_is_a_row_and_ends_its_group(trained):
 def test_an_unfinished_run_and_wrong_settings_are_refused(trained, tmp_path):
     folder = copied(trained, tmp_path / "run")
     saved = checkpoint.newest(trained)
-    checkpoint.save(folder, checkpoint.State(checkpoint.Stage.capsules(0), 5), saved.weights, {})
+    checkpoint.save(folder, checkpoint.State("capsules-0", 5), saved.weights, {})
     with pytest.raises(RunError, match="is not finished"):
         evaluate(folder)
     with pytest.raises(InputError, match="samples must be an integer of 20 or more"):

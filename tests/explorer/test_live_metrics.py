@@ -29,7 +29,7 @@ def growing(gated_run, tmp_path):
 
 def save(gated_run, folder, stage):
     weights = checkpoint.newest(gated_run).weights
-    checkpoint.save(folder, checkpoint.State(checkpoint.Stage(stage), 10), weights, {})
+    checkpoint.save(folder, checkpoint.State(stage, 10), weights, {})
 
 
 def test_from_nothing_to_done(gated_run, growing, monkeypatch):

@@ -42,7 +42,7 @@ def load_torch(path):
     ],
 )
 def test_programs_compute_what_the_network_computes(format, suffix, load, options, tmp_path):
-    model = CapsulePoE(Config(channels=8, **options), (9, 12, 3)).eval()
+    model = CapsulePoE.build(Config(channels=8, **options), (9, 12, 3)).eval()
     with torch.no_grad():
         model.top.w_JNMI.mul_(20)
         model.prior.centre.normal_()

@@ -73,7 +73,7 @@ def test_the_same_numbers_as_in_pytorch(browser, run, images, tmp_path):
 def test_other_settings_colours_and_shapes(browser, changes, tmp_path):
     """Not trained; the sides are odd, and not equal."""
     config = Config(data="nothing", channels=16, layers="5x6", prior_components=1, logit_scale=1.5, **changes)
-    model = CapsulePoE(config, (21, 26, 3)).eval()
+    model = CapsulePoE.build(config, (21, 26, 3)).eval()
     with torch.no_grad():
         model.top.w_JNMI.mul_(3)
         model.top.a.normal_(generator=torch.Generator().manual_seed(0))
@@ -103,6 +103,6 @@ def test_pick_move_and_draw(browser, run, tmp_path):
 
 
 def test_a_network_that_the_page_cannot_show(tmp_path):
-    model = CapsulePoE(Config(channels=8, layers="4x6", gate="none"), (28, 28, 1))
+    model = CapsulePoE.build(Config(channels=8, layers="4x6", gate="none"), (28, 28, 1))
     with pytest.raises(InputError, match="one gated layer"):
         web.write(model, tmp_path, tmp_path)

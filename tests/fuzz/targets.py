@@ -53,7 +53,7 @@ def home() -> Path:
 
 @cache
 def model() -> CapsulePoE:
-    return CapsulePoE(SMALL, IMAGE)
+    return CapsulePoE.build(SMALL, IMAGE)
 
 
 def written(name: str, content: bytes) -> Path:

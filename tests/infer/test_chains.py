@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from capspoe import kernels
+from capspoe.errors import InputError
 from capspoe.infer.chains import PoseDensity, hmc, split_r_hat
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
-from capspoe.train import cd as contrastive
+from capspoe.train.pcd import PersistentChains
 
 F64 = torch.float64
 
@@ -17,7 +18,7 @@ F64 = torch.float64
 @pytest.fixture
 def layer():
     """Two capsules of two gaussian neurons over six visible units, with routing weights that are not uniform."""
-    made = CapsuleLayer((3, 2), (2, 2), iterations=1, initial_std=0.7, chains=2000, seed=1, dtype=F64)
+    made = CapsuleLayer((3, 2), (2, 2), iterations=1, initial_std=0.7, seed=1, dtype=F64)
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for part in (made.a, made.b, made.mu):
@@ -64,7 +65,7 @@ def moved(density, h):
 def test_a_chain_has_the_exact_law(layer):
     """Mean and covariance of each capsule's poses, by a sum over a grid."""
     density = PoseDensity.of(layer)
-    h = moved(density, layer.chains)
+    h = moved(density, torch.randn(2, 2000, 2, generator=torch.Generator().manual_seed(3), dtype=F64))
     axis = torch.linspace(-9, 9, 181, dtype=F64)
     grid = torch.cartesian_prod(axis, axis).expand(2, -1, -1)
     p = torch.softmax(density.log_density(grid), -1)
@@ -84,10 +85,12 @@ def test_the_persistent_gradient_approaches_the_exact_one(layer, iterations, mon
     if iterations == 1:
         layer.mean_routing.fill_(1)
     monkeypatch.setattr(layer, "follow_routing", lambda c, on: None)
-    layer.chains[:] = moved(PoseDensity.of(layer), layer.chains)
+    update = PersistentChains(layer, 2000)
+    update.h_JCN = moved(PoseDensity.of(layer), update.h_JCN)
     x = torch.bernoulli(torch.full((64, 3, 2), 0.5, dtype=F64), generator=torch.Generator().manual_seed(2))
     on = torch.arange(64) % 2
-    found, _ = contrastive.step(layer, x, Noise.for_batch(64, dtype=F64), on=on)
+    update.gate_loss_weight = 0.0
+    found, _ = update.step(layer, x, Noise.for_batch(64, dtype=F64), target=on)
 
     def preactivation(x):
         return layer.preactivation(x, (layer.mean_routing / layer.fan).expand(len(x), -1, -1))
@@ -108,17 +111,18 @@ def test_the_persistent_gradient_approaches_the_exact_one(layer, iterations, mon
 
 
 def test_the_kernels_give_the_same_step():
-    made = [CapsuleLayer((9, 4), (3, 5), chains=7, seed=2) for _ in range(2)]
-    x, on = torch.rand(11, 9, 4, generator=torch.Generator().manual_seed(0)), torch.arange(11) % 3
-    found = []
-    for each, name in zip(made, ("kernel", "reference"), strict=True):
+    x, target = torch.rand(11, 9, 4, generator=torch.Generator().manual_seed(0)), torch.arange(11) % 3
+    layers, updates, results = [], [], []
+    for name in ("kernel", "reference"):
+        layers.append(CapsuleLayer((9, 4), (3, 5), seed=2))
+        updates.append(PersistentChains(layers[-1], 7, gate_loss_weight=2.0))
         with kernels.use(name):
-            found.append(contrastive.step(each, x, Noise.for_batch(11), on=on, gate_loss_weight=2.0))
-    for one, other in zip(*found, strict=True):
+            results.append(updates[-1].step(layers[-1], x, Noise.for_batch(11), target=target))
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(tuple(one), tuple(other), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(made[0].chains, made[1].chains)
-    torch.testing.assert_close(made[0].mean_routing, made[1].mean_routing)
-    assert not torch.equal(made[0].mean_routing, torch.ones(3, 9))
+    torch.testing.assert_close(updates[0].h_JCN, updates[1].h_JCN)
+    torch.testing.assert_close(layers[0].mean_routing, layers[1].mean_routing)
+    assert not torch.equal(layers[0].mean_routing, torch.ones(3, 9))
 
 
 def test_r_hat_tells_chains_that_have_not_met():
@@ -129,7 +133,10 @@ def test_r_hat_tells_chains_that_have_not_met():
     assert (split_r_hat(apart) > 1.5).all()
 
 
-def test_only_gaussian_capsules_with_the_gate_have_chains():
-    assert CapsuleLayer((3, 2), (2, 2), chains=5).chains.shape == (2, 5, 2)
-    assert CapsuleLayer((3, 2), (2, 2), chains=5, neurons="binary").chains is None
-    assert CapsuleLayer((3, 2), (2, 2), chains=5, gate="none").chains is None
+@pytest.mark.parametrize("options", [{"neurons": "binary"}, {"gate": "none"}])
+def test_only_gaussian_capsules_with_the_gate_have_a_density(options):
+    assert PoseDensity.exists(CapsuleLayer((3, 2), (2, 2)))
+    layer = CapsuleLayer((3, 2), (2, 2), **options)
+    assert not PoseDensity.exists(layer)
+    with pytest.raises(InputError, match="need the gate and gaussian neurons"):
+        PoseDensity.of(layer)

@@ -134,7 +134,7 @@ def test_compositions_and_responsibilities():
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    return CapsulePoE(Config(channels=8, layers="4x3"), (12, 12, 1)).requires_grad_(False).eval()
+    return CapsulePoE.build(Config(channels=8, layers="4x3"), (12, 12, 1)).requires_grad_(False).eval()
 
 
 def test_the_fast_decoder_is_the_network(model):

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from capspoe.config import Config
 from capspoe.errors import InputError
 from capspoe.infer.sample import equilibrium, gibbs_step, r_hat, sample
-from capspoe.model.gates import mask_off, place
+from capspoe.model.build import build_network
+from capspoe.model.gates import only, place
 from capspoe.model.layer import CapsuleLayer
-from capspoe.model.network import Network
 from capspoe.model.noise import Noise
+from capspoe.model.prior import Sampling
 from capspoe.run.model import CapsulePoE
 
 
@@ -49,7 +51,7 @@ def test_the_papers_prior(model):
 def test_the_fitted_prior(model, neurons):
     """z is drawn from the mixture of the capsule; the pose is its mean given z."""
     if neurons == "binary":
-        model = CapsulePoE(model.config.replace(neurons="binary"), model.image).eval()
+        model = CapsulePoE.build(model.config.replace(neurons="binary"), model.image).eval()
     found = model.sample(6, capsule=1, prior="fitted", seed=2, prior_scale=0.7)
     z = model.prior.sample(torch.ones(6, dtype=torch.int64), Noise(2, 0, torch.arange(6)), 0.7)
     h = torch.zeros(6, 4, 6)
@@ -61,10 +63,10 @@ def test_the_fitted_prior(model, neurons):
 
 def test_a_logit_scale_that_was_set_counts_for_the_papers_prior_too(model, monkeypatch):
     plain = model.sample(5, prior="standard").images
-    monkeypatch.setattr(model, "config", model.config.replace(logit_scale=3.0))
+    monkeypatch.setattr(model, "sampling", Sampling(logit_scale=3.0))
     scaled = model.sample(5, prior="standard").images
     assert not np.allclose(scaled, plain, atol=1e-3)
-    monkeypatch.setattr(model, "config", model.config.replace(logit_scale=1.0))
+    monkeypatch.setattr(model, "sampling", Sampling(logit_scale=1.0))
     np.testing.assert_array_equal(model.sample(5, prior="standard").images, plain)
 
 
@@ -90,6 +92,22 @@ def test_gibbs_steps(model, prior):
     images = model.array(model.down(h, c, 1.0, on))
     np.testing.assert_allclose(found.images, images, atol=1e-4)
     assert set(found.capsule) == {0}
+
+
+@torch.no_grad()
+def test_a_gibbs_step_without_the_gate_takes_all_capsules_along():
+    """The chain that is trained has all capsules on; clamping all but one at 0 is another model."""
+    network = build_network(Config(channels=8, layers="4x6", gate="none", gate_targets="none"), (12, 12, 1))
+    h = torch.zeros(5, 4, 6)
+    h[:, 1] = 1.0
+    on = torch.ones(5, dtype=torch.int64)
+    noise = Noise(4, 1, torch.arange(5))
+    c, new = gibbs_step(network.top, h, None, on, noise)
+    x = (noise.uniform(0, *network.top.lower) < network.top.visible_mean(h, None)).float()
+    expected = network.top(x)
+    torch.testing.assert_close(c, expected.c)
+    torch.testing.assert_close(new, network.top.sample_hidden(expected.z, noise, 1))
+    assert (new != 0).all()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +144,7 @@ def test_a_gibbs_step_without_routing_leaves_the_distribution_invariant(neurons)
         x = states[torch.multinomial(p, n, replacement=True, generator=rng)]
         on = torch.ones(n, dtype=torch.int64)
         start = Noise.for_batch(n, dtype=torch.float64)
-        h = mask_off(layer.sample_hidden(layer.hidden_mean(layer(x).z), start, 7), on)
+        h = only(layer.sample_hidden(layer.hidden_mean(layer(x).z), start, 7), on)
         for step in (1, 2):
             _, h = gibbs_step(layer, h, None, on, Noise(0, step, torch.arange(n), torch.float64))
         x = layer.visible_mean(h, None, on)
@@ -136,7 +154,7 @@ def test_a_gibbs_step_without_routing_leaves_the_distribution_invariant(neurons)
 @torch.no_grad()
 def test_equilibrium_poses_have_the_law_of_the_energy():
     """Their codes' means are those of P(x | capsule j is on), by enumeration; each image has its own chain."""
-    layer = CapsuleLayer((3, 2), (2, 2), iterations=1, initial_std=0.8, chains=1, seed=1)
+    layer = CapsuleLayer((3, 2), (2, 2), iterations=1, initial_std=0.8, seed=1)
     layer.a.copy_(0.5 * torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(0)))
     states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6))).view(-1, 3, 2)
     p = torch.softmax(layer.log_evidence(layer(states).z, states), 0)
@@ -154,6 +172,6 @@ def test_the_models_own_samples(model):
     assert found.images.shape == (6, 28, 28, 1)
     assert not np.allclose(found.images, model.sample(6, seed=1).images)
     assert (r_hat(model.top) < 3).all()
-    bare = Network(model.config.replace(neurons="binary"), model.image)
+    bare = build_network(model.config.replace(neurons="binary"), model.image)
     with pytest.raises(InputError, match="gaussian neurons"):
         sample(bare, 1, prior="model")

@@ -12,7 +12,7 @@ from capspoe.errors import InputError
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routing import reference, route
-from capspoe.train.cd import step
+from capspoe.train.cd import ContrastiveDivergence
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 17])
 LOWER = st.sampled_from([1, 2, 7, 8, 15, 16, 17, 31, 48, 50, 300])  # 300: more than one chunk of 16 vectors
@@ -111,7 +111,7 @@ def test_what_cannot_be_computed_is_named():
         with torch.no_grad(), pytest.raises(InputError, match="x contains NaN"):
             layer(spoiled)
         with pytest.raises(InputError, match="x contains NaN"):
-            step(layer, spoiled, Noise.for_batch(4))
+            ContrastiveDivergence().step(layer, spoiled, Noise.for_batch(4))
     for agreement in ("cosine", "dot"):
         with pytest.raises(InputError, match="too large: their product leaves the range of float32"):
             by_kernel(1e30 * x, 1e30 * W, 3, "lower", agreement)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.core.test_winner import some_layer
 from tests.kernels.test_routing import inputs
+from tests.model.test_routed import some_layer
 
 from capspoe import kernels
 from capspoe.model.routing import route

@@ -8,7 +8,8 @@ from capspoe.model.gates import place
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.prior import CapsulePrior
-from capspoe.train import cd as contrastive
+from capspoe.model.routed import Slots
+from capspoe.train.cd import ContrastiveDivergence
 
 
 def moved(module):
@@ -26,9 +27,16 @@ def devices(*tensors):
     return {tensor.device.type for tensor in tensors}
 
 
+def fake_slots(capsule, capsules):
+    entry = torch.zeros(capsules, len(capsule), dtype=torch.int64, device=capsule.device)
+    return Slots(entry, torch.zeros_like(capsule), torch.ones(entry.shape, device=capsule.device))
+
+
 @pytest.mark.parametrize("agreement", ["cosine", "dot"])
 @pytest.mark.parametrize("gate", ["winner", "none"])
-def test_capsules_stay_on_their_device(gate, agreement):
+def test_capsules_stay_on_their_device(gate, agreement, monkeypatch):
+    # The number of slots depends on values, which fake tensors do not have.
+    monkeypatch.setattr(Slots, "of", fake_slots)
     layer, prior = CapsuleLayer((12, 8), (4, 6), gate=gate, agreement=agreement), CapsulePrior(4, 6, 2)
     with FakeTensorMode():
         layer, prior = moved(layer), moved(prior)
@@ -36,8 +44,8 @@ def test_capsules_stay_on_their_device(gate, agreement):
         x, on = torch.rand(5, 12, 8, device="meta"), torch.zeros(5, dtype=torch.int64, device="meta")
         c, z = layer(x)
         assert devices(c, z, layer.on_probability(z, x), layer.visible_mean(z, c)) == {"meta"}
-        options = {"on": on, "gate_loss_weight": 1.0} if gate == "winner" else {}
-        gradients, info = contrastive.step(layer, x, noise, k=2, sample_visible=True, **options)
+        update = ContrastiveDivergence(k=2, sample_visible=True, gate_loss_weight=0.0)
+        gradients, info = update.step(layer, x, noise, target=on if gate == "winner" else None)
         assert devices(*gradients, *info) == {"meta"}
         layer.balance(info.use, 0.1)
         h = place(layer.hidden_mean(prior.sample(on, noise, 1.5)), on, 4)

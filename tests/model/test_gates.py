@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from capspoe.model.gates import GATES, mask_off, place
+from capspoe.errors import InputError
+from capspoe.model.gates import GATES, only, place
 
 
 def test_masks_and_places(rng):
@@ -11,9 +12,12 @@ def test_masks_and_places(rng):
     expected = torch.zeros(3, 4, 2)
     for b, j in enumerate(on):
         expected[b, j] = h[b, j]
-    assert torch.equal(mask_off(h, on), expected)
+    assert torch.equal(only(h, on), expected)
     assert torch.equal(place(h[range(3), on], on, 4), expected)
-    assert mask_off(h, None) is h
+    assert torch.equal(GATES["winner"].mask(h, on), expected)
+    assert GATES["none"].mask(h, on) is h
+    with pytest.raises(InputError, match="on is needed"):
+        GATES["winner"].mask(h, None)
 
 
 def test_the_winner_survives_extreme_evidence():
@@ -21,10 +25,20 @@ def test_the_winner_survives_extreme_evidence():
     gate = GATES["winner"]
     on = gate.on_probability(torch.zeros(1, 3, 2), evidence, bias, 1.0)
     torch.testing.assert_close(on, torch.tensor([[1.0, 4.4817, 0.0]]) / 5.4817, atol=1e-4, rtol=0)
-    assert gate.log_evidence(evidence, bias).item() == pytest.approx(1e4 + 1.5 + 0.2014, abs=1e-2)
+    assert gate.total_evidence(evidence, bias).item() == pytest.approx(1e4 + 1.5 + 0.2014, abs=1e-2)
     warm = gate.on_probability(torch.zeros(1, 3, 2), evidence, bias, 1e9)
     torch.testing.assert_close(warm, torch.full((1, 3), 1 / 3), atol=1e-4, rtol=0)
 
 
-def test_only_the_winner_is_exclusive():
-    assert {name: gate.exclusive for name, gate in GATES.items()} == {"winner": True, "none": False}
+def test_how_many_capsules_may_be_on():
+    GATES["winner"].check_on(1)
+    for count in (0, 2):
+        GATES["none"].check_on(count)
+        with pytest.raises(InputError, match=f"exactly one capsule is on in this network, not {count}"):
+            GATES["winner"].check_on(count)
+
+
+def test_whose_pose_counts():
+    winner = torch.tensor([1, 0, 1])
+    assert GATES["winner"].members(winner, 1).tolist() == [True, False, True]
+    assert GATES["none"].members(winner, 1).tolist() == [True, True, True]

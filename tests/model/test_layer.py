@@ -74,7 +74,7 @@ def test_hidden_mean(states, gate, neurons):
 def test_visible_mean(states):
     """Eq. 15."""
     some = torch.arange(0, len(states.h), max(1, len(states.h) // 40))
-    on = states.on[some] if states.layer.gate.exclusive else None
+    on = states.on[some] if states.layer.gate.one_on else None
     mean = states.layer.visible_mean(states.h[some], states.c.expand(len(some), -1, -1), on).detach()
     conditional = states.mass[:, some] / states.mass[:, some].sum(0)
     torch.testing.assert_close(mean, torch.einsum("xs,xim->sim", conditional, states.x), rtol=1e-6, atol=1e-6)

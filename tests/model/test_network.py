@@ -7,14 +7,16 @@ import torch
 from capspoe.config import Config
 from capspoe.errors import InputError
 from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.build import build_network
 from capspoe.model.features import FeatureCode
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network, centre_crop
+from capspoe.model.prior import Sampling
 
 
 def small(image=(12, 12, 1), **options):
     """An untrained network whose weights are large enough to see."""
-    network = Network(Config(channels=8, **{"layers": "3x4", "prior_components": 1} | options), image).eval()
+    network = build_network(Config(channels=8, **{"layers": "3x4", "prior_components": 1} | options), image).eval()
     with torch.no_grad():
         for layer in network.stack:
             layer.w_JNMI.mul_(10)
@@ -46,7 +48,7 @@ def test_encode(model, images):
 def test_the_settings_reach_every_layer():
     options = {"iterations": 2, "normalize": "upper", "agreement": "dot", "sharpness": 0.5, "bias": False}
     config = Config(channels=8, layers="5x4,3x6", seed=7, centred=False, dropout=0.3, code_noise=2.0, **options)
-    network = Network(config, (12, 12, 1))
+    network = build_network(config, (12, 12, 1))
     below, top = network.stack
     expected = [((4, 8), (5, 4), "none", "binary"), ((5, 4), (3, 6), "winner", "gaussian")]
     assert [(x.lower, x.upper, x.gate.name, x.neurons.name) for x in (below, top)] == expected
@@ -103,7 +105,7 @@ def test_the_logit_scale_is_the_argument_the_setting_or_the_fitted_one():
     h[:, 1] = torch.tensor([[1.0], [-2.0]])
     plain = network.top.visible_mean(h, None)
     for options, argument, factor in (({}, None, 4.0), ({}, 2.0, 2.0), ({"logit_scale": 0.5}, None, 0.5)):
-        network.config = Config(**options)
+        network.sampling = Sampling(**options)
         expected = network.codec.decode(scaled(plain, factor))
         torch.testing.assert_close(network.down(h, None, argument), expected, rtol=1e-3, atol=1e-5)
 
@@ -139,7 +141,7 @@ def test_reconstruct_uses_the_winner_and_the_routing_of_the_way_up(model, images
 
 def test_decode_needs_to_know_which_capsule_is_on(model, images):
     on, hidden = model.encode(images)
-    with pytest.raises(InputError, match="several capsules on"):
+    with pytest.raises(InputError, match="exactly one capsule is on in this network, not 2"):
         model.decode(hidden * [[[1], [0], [1], [0]]])
     decoded = model.decode(hidden, on)
     np.testing.assert_allclose(model.decode(hidden, on.argmax(1)), decoded, atol=1e-6)
@@ -203,3 +205,27 @@ def test_features_in_the_place_of_the_autoencoder(features, shape):
     torch.testing.assert_close(x.reshape(3, -1)[:, :features], rows.reshape(3, -1))
     assert not x.reshape(3, -1)[:, features:].any()
     assert torch.equal(code.decode(x), rows)
+
+
+@torch.no_grad()
+def test_a_pose_of_zero_decodes_with_the_bias_of_its_capsule():
+    """0 is the centre of every capsule; `on` says which one, and its visible bias counts."""
+    network = small()
+    network.top.a.copy_(torch.linspace(-2, 2, network.top.a.numel()).view_as(network.top.a))
+    J, N = network.top.upper
+    decoded = network.decode(np.zeros((J, J, N)), np.arange(J))
+    expected = network.down(torch.zeros(J, J, N), on=torch.arange(J))
+    np.testing.assert_allclose(decoded, network.array(expected), atol=1e-6)
+    assert len({image.tobytes() for image in decoded}) == J
+    with pytest.raises(InputError, match="exactly one capsule is on in this network, not 0"):
+        network.decode(np.zeros((1, J, N)))
+
+
+def test_parts_that_do_not_fit_are_refused():
+    codec = ConvAutoencoder((12, 12, 1), 8)
+    with pytest.raises(InputError, match="one capsule layer or more"):
+        Network(codec, [])
+    with pytest.raises(InputError, match=r"layer 0 takes \(7, 8\) lower capsules, but there are \(4, 8\) below it"):
+        Network(codec, [CapsuleLayer((7, 8), (3, 4))])
+    with pytest.raises(InputError, match=r"layer 1 takes \(4, 8\) lower capsules, but there are \(3, 4\) below it"):
+        Network(codec, [CapsuleLayer((4, 8), (3, 4)), CapsuleLayer((4, 8), (3, 4))])

@@ -7,8 +7,7 @@ from sklearn.neural_network import BernoulliRBM
 
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
-from capspoe.train import cd as contrastive
-from capspoe.train.cd import gradients, hidden_phase, negative_phase
+from capspoe.train.cd import ContrastiveDivergence
 
 I, M, J, N, B = 4, 3, 5, 2, 6
 
@@ -54,10 +53,8 @@ def test_a_contrastive_update(pair):
     layer, rbm, x = pair
     noise = Noise.for_batch(B, seed=3)
     with torch.no_grad():
-        positive = hidden_phase(layer, x, layer(x).z, noise, 0)
-        h = layer.sample_hidden(positive.mean, noise, 1)
-        negative = negative_phase(layer, positive, None, noise, sample_visible=True)
-        found = gradients(layer, positive, negative, None)
+        h = layer.sample_hidden(layer.hidden_mean(layer(x).z), noise, 1)
+    found, _ = ContrastiveDivergence(sample_visible=True).step(layer, x, noise)
     rbm.h_samples_ = h.reshape(B, -1).numpy().astype(float)
     before = rbm.components_.copy(), rbm.intercept_visible_.copy(), rbm.intercept_hidden_.copy()
     uniforms = RecordedUniforms(noise.uniform(2, I, M).reshape(B, -1).numpy(), np.ones((B, J * N)))
@@ -81,8 +78,8 @@ def test_scalar_capsules_are_the_same_rbm(pair):
         torch.testing.assert_close(scalar(x_scalar).z.reshape(B, J, N), layer(x).z)
         torch.testing.assert_close(scalar.free_energy(x_scalar, None), layer.free_energy(x, None))
     noise = Noise.for_batch(B, seed=8)
-    ours, info = contrastive.step(layer, x, noise)
-    theirs, info_scalar = contrastive.step(scalar, x_scalar, noise)
+    ours, info = ContrastiveDivergence().step(layer, x, noise)
+    theirs, info_scalar = ContrastiveDivergence().step(scalar, x_scalar, noise)
     torch.testing.assert_close(
         ours.w_JNMI.permute(0, 1, 3, 2).reshape(J * N, I * M), theirs.w_JNMI.squeeze(1).squeeze(1)
     )

@@ -7,10 +7,11 @@ from jaxtyping import TypeCheckError, jaxtyped
 
 from capspoe.config import Config
 from capspoe.model import routing
+from capspoe.model.build import build_network
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
-from capspoe.train import cd as contrastive
+from capspoe.train.cd import ContrastiveDivergence
 
 B, I, M, J, N = 5, 4, 3, 2, 6
 
@@ -33,11 +34,12 @@ def test_layer_and_step(gate):
     assert checked(CapsuleLayer.energy)(layer, x, h, c, on).shape == (B,)
     assert checked(CapsuleLayer.free_energy)(layer, x, c).shape == (B,)
     assert checked(CapsuleLayer.log_evidence)(layer, z, x).shape == (B, J)
-    assert checked(contrastive.step)(layer, x, Noise.for_batch(B))[0].w_JNMI.shape == (J, N, M, I)
+    update = ContrastiveDivergence()
+    assert checked(ContrastiveDivergence.step)(update, layer, x, Noise.for_batch(B))[0].w_JNMI.shape == (J, N, M, I)
 
 
 def test_network():
-    network = Network(Config(channels=8, layers="3x4,2x6"), (12, 12, 1))
+    network = build_network(Config(channels=8, layers="3x4,2x6"), (12, 12, 1))
     up = checked(Network.up)(network, torch.rand(B, 1, 12, 12))
     assert up.x.shape == (B, 3, 4)
     assert checked(Network.down)(network, up.state, up.c).shape == (B, 1, 12, 12)

@@ -64,7 +64,9 @@ def test_a_run_from_training_to_report_needs_no_network(tmp_path):
 
 def test_nothing_is_fetched_for_a_run_of_somebody_else(tmp_path):
     """Its data set is not in the cache: one clear line says so."""
-    CapsulePoE(preset().replace(channels=8, layers="2x3", prior_components=1), (28, 28, 1)).save(tmp_path / "run")
+    CapsulePoE.build(preset().replace(channels=8, layers="2x3", prior_components=1), (28, 28, 1)).save(
+        tmp_path / "run"
+    )
     commands = [
         ["encode", tmp_path / "run", "--out", tmp_path / "y.npz"],
         ["reconstruct", tmp_path / "run"],

@@ -35,7 +35,7 @@ def all_finite(model, images):
     on, hidden = model.encode(images)
     for found in (on, hidden, model.reconstruct(images), model.sample(6).images):
         assert np.isfinite(found).all()
-    if model.top.gate.exclusive:
+    if model.top.gate.one_on:
         np.testing.assert_allclose(on.sum(-1), 1, atol=1e-4)
     assert all(bool(torch.isfinite(v).all()) for v in model.state_dict().values())
 

@@ -156,7 +156,7 @@ def test_the_same_run_gives_the_same_page(reported, capsys):
 def test_an_unfinished_run_without_its_images_still_has_a_page(run_copy, tmp_path):
     use_data(run_copy, tmp_path / "gone.npz")
     saved = checkpoint.newest(run_copy)
-    state = checkpoint.State(checkpoint.Stage.capsules(0), step=7)
+    state = checkpoint.State("capsules-0", step=7)
     checkpoint.save(run_copy, state, saved.weights, saved.optimizer)
     page = Page(write_report(run_copy).read_text())
     assert [a["id"] for a in page.all("section")] == [

@@ -11,7 +11,7 @@ import torch
 from capspoe.config import Config, preset
 from capspoe.errors import RunError
 from capspoe.run import checkpoint
-from capspoe.run.checkpoint import AUTOENCODER, Stage, State
+from capspoe.run.checkpoint import State
 from runs import WAYS, damage
 
 WEIGHTS = {"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}
@@ -24,15 +24,14 @@ CONFIG, IMAGE = preset("paper", "cifar10"), (28, 28, 3)
 def folder(tmp_path):
     checkpoint.create(tmp_path / "run", CONFIG, IMAGE)
     for step in (1, 2, 3):
-        state = State(AUTOENCODER, step, 1.5, 10 * step, WINDOW, "0", {"environment.json": "1"})
+        state = State("autoencoder", step, 1.5, 10 * step, WINDOW, "0", {"environment.json": "1"})
         checkpoint.save(tmp_path / "run", state, {**WEIGHTS, "n": torch.tensor(step)}, OPTIMIZER)
     return tmp_path / "run"
 
 
 def test_what_is_saved_is_read(folder):
     saved = checkpoint.newest(folder)
-    assert saved.state == State(AUTOENCODER, 3, 1.5, 30, WINDOW, "0", {"environment.json": "1"})
-    assert isinstance(saved.state.stage, Stage)
+    assert saved.state == State("autoencoder", 3, 1.5, 30, WINDOW, "0", {"environment.json": "1"})
     assert torch.equal(saved.weights["w"], WEIGHTS["w"])
     assert saved.weights["n"] == 3
     assert torch.equal(saved.optimizer["0.momentum_buffer"], torch.ones(4))
@@ -182,7 +181,7 @@ def parsed(path):
 
 def test_a_checkpoint_keeps_the_settings_even_after_config_json_is_lost(folder):
     (folder / "config.json").unlink()
-    checkpoint.save(folder, State(AUTOENCODER, 4), WEIGHTS, OPTIMIZER)
+    checkpoint.save(folder, State("autoencoder", 4), WEIGHTS, OPTIMIZER)
     assert checkpoint.read_json(checkpoint.numbered(folder)[-1] / "state.json")["settings"]["data"] == "cifar10"
 
 
@@ -201,7 +200,7 @@ def test_temporary_files_of_a_killed_process(folder):
     (half / "model.safetensors").write_bytes(b"half")
     (folder / ".config.json.writing").write_bytes(b"half")
     assert checkpoint.newest(folder).weights["n"] == 3
-    checkpoint.save(folder, State(AUTOENCODER, 4), WEIGHTS, {})
+    checkpoint.save(folder, State("autoencoder", 4), WEIGHTS, {})
     half.mkdir()
     checkpoint.clean(folder)
     assert list(folder.rglob(".*")) == []
@@ -221,7 +220,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(folder, monkeypatch, ca
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match=r"cannot write to .*: No space left on device; files saved before"):
-        checkpoint.save(folder, State(AUTOENCODER, 4), WEIGHTS, OPTIMIZER)
+        checkpoint.save(folder, State("autoencoder", 4), WEIGHTS, OPTIMIZER)
     monkeypatch.undo()
     assert checkpoint.newest(folder).state.step == (3 if call < 5 else 4)
     assert checkpoint.newest(folder).problems == ()
@@ -232,7 +231,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(folder, monkeypatch, ca
 def test_all_of_a_checkpoint_is_on_the_disk_before_its_name_is(folder, monkeypatch):
     synced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
-    final = checkpoint.save(folder, State(AUTOENCODER, 1), WEIGHTS, {})
+    final = checkpoint.save(folder, State("autoencoder", 1), WEIGHTS, {})
     assert set(synced[:3]) == {path.stat().st_ino for path in final.iterdir()}
     assert synced[3:] == [final.stat().st_ino, final.parent.stat().st_ino]
 

@@ -9,7 +9,7 @@ import torch
 from capspoe.config import Config
 from capspoe.data import ArrayDataset
 from capspoe.errors import RunError
-from capspoe.model.network import Network
+from capspoe.model.build import build_network
 from capspoe.run import codes
 from capspoe.run.checkpoint import State
 from capspoe.run.log import Interrupted, TrainingLog
@@ -34,7 +34,7 @@ class Counting(ArrayDataset):
 
 @pytest.fixture(scope="module")
 def network():
-    return Network(Config(channels=8, layers="2x3"), (5, 5, 1)).eval()
+    return build_network(Config(channels=8, layers="2x3"), (5, 5, 1)).eval()
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ import torch
 from capspoe.config import Config
 from capspoe.errors import DivergedError
 from capspoe.run import checkpoint, log
-from capspoe.run.checkpoint import AUTOENCODER, DONE, State
+from capspoe.run.checkpoint import DONE, State
 from capspoe.run.log import Interrupted, TrainingLog, Window
 
 
 def steps(training_log, count, done=0, stage_steps=None, value=lambda step: step):
     """Log steps of a stage whose metric is a function of the step."""
-    with training_log.stage(AUTOENCODER, "1 autoencoder", stage_steps or count, done):
+    with training_log.stage("autoencoder", "1 autoencoder", stage_steps or count, done):
         for step in range(done + 1, count + 1):
             training_log.step(step, 8, {"loss": float(value(step)), "use": [0.25, step / 4]}, show=("loss",))
 
@@ -50,7 +50,7 @@ def test_a_resumed_log_has_the_lines_of_one_left_alone(folder, tmp_path_factory)
     steps(TrainingLog(whole, State(), 1e6, quiet=True), 120, value=value)
     first = TrainingLog(folder, State(), 1e6, quiet=True)
     steps(first, 70, stage_steps=120, value=value)
-    first.save(AUTOENCODER, 70, {}, {})
+    first.save("autoencoder", 70, {}, {})
     steps(first, 110, done=70, stage_steps=120, value=value)  # lost: it is killed before the next checkpoint
     first.close()
     state = checkpoint.newest(folder).state
@@ -67,7 +67,7 @@ def test_a_resumed_log_has_the_lines_of_one_left_alone(folder, tmp_path_factory)
 def test_damaged_metrics_are_named_and_readable_lines_kept(folder, capsys):
     first = TrainingLog(folder, State(), 1e6)
     steps(first, 100)
-    first.save(AUTOENCODER, 100, {}, {})
+    first.save("autoencoder", 100, {}, {})
     first.close()
     state = checkpoint.newest(folder).state
     TrainingLog(folder, state, 1e6).close()
@@ -77,7 +77,7 @@ def test_damaged_metrics_are_named_and_readable_lines_kept(folder, capsys):
     again = TrainingLog(folder, state, 1e6)
     assert "is damaged; kept the 1 readable lines" in capsys.readouterr().err
     assert [line["step"] for line in lines(folder)] == [100]
-    again.save(AUTOENCODER, 100, {}, {})
+    again.save("autoencoder", 100, {}, {})
     again.close()
     TrainingLog(folder, checkpoint.newest(folder).state, 1e6).close()
     assert "damaged" not in capsys.readouterr().err
@@ -104,7 +104,7 @@ def test_the_estimate(folder, capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(log.time, "monotonic", lambda: now[0])
     training_log = TrainingLog(folder, State(), 1e6)
-    with training_log.stage(AUTOENCODER, "1 autoencoder", 150, 50):
+    with training_log.stage("autoencoder", "1 autoencoder", 150, 50):
         for step in range(51, 101):
             now[0] += 2
             training_log.step(step, 8, {"loss": 0.5}, show=("loss",))
@@ -119,7 +119,7 @@ def test_it_is_time_to_save(folder, monkeypatch):
     assert not training_log.save_due()
     now[0] = 20
     assert training_log.save_due()
-    training_log.save(AUTOENCODER, 5, {"w": torch.ones(2)}, {"0.m": torch.zeros(2)})
+    training_log.save("autoencoder", 5, {"w": torch.ones(2)}, {"0.m": torch.zeros(2)})
     assert not training_log.save_due()
     saved = checkpoint.newest(folder)
     assert (saved.state.stage, saved.state.step, saved.state.seconds) == ("autoencoder", 5, 25.5)
@@ -132,7 +132,7 @@ def test_the_last_checkpoint_knows_all_other_files(folder):
     for name in ("environment.json", "samples.png"):
         (folder / name).write_text(name)
     steps(training_log, 3)
-    training_log.save(AUTOENCODER, 3, {}, {})
+    training_log.save("autoencoder", 3, {}, {})
     assert checkpoint.newest(folder).state.files.keys() == {"environment.json"}
     training_log.save(DONE, 0, {}, {})
     state = checkpoint.newest(folder).state
@@ -152,7 +152,7 @@ def test_the_first_signal_saves_and_the_second_ends_at_once(folder, number, capf
         os.kill(os.getpid(), number)
         assert training_log.save_due()
         with pytest.raises(Interrupted, match="stopped and saved; run the same command again to resume"):
-            training_log.save(AUTOENCODER, 7, {}, {})
+            training_log.save("autoencoder", 7, {}, {})
         assert checkpoint.newest(folder).state.step == 7
         with pytest.raises(SystemExit) as stop:
             os.kill(os.getpid(), number)

@@ -22,7 +22,7 @@ from capspoe.memory import memory
 from capspoe.model.autoencoder import ConvAutoencoder
 from capspoe.run import checkpoint
 from capspoe.run import train as training
-from capspoe.run.checkpoint import Stage, State
+from capspoe.run.checkpoint import State
 from capspoe.run.log import Interrupted, TrainingLog
 from capspoe.run.model import CapsulePoE
 from runs import QUICK, capspoe, options, same_weights, stopping_after, weights_of
@@ -54,7 +54,7 @@ def test_the_run_folder(run):
 
 def test_training_learns(model, images):
     """The trained network reconstructs test images better than an untrained one, the autoencoder alone better yet."""
-    fresh = CapsulePoE(model.config, model.image)
+    fresh = CapsulePoE.build(model.config, model.image)
 
     def error(network, through="capsules"):
         return ((network.reconstruct(images, through) - images / 255) ** 2).mean()
@@ -167,7 +167,7 @@ def test_a_second_training_refuses(run):
 
 
 def test_a_stage_that_the_network_does_not_have_is_refused(run_copy):
-    checkpoint.save(run_copy, State(Stage.capsules(7)), weights_of(run_copy), {})
+    checkpoint.save(run_copy, State("capsules-7"), weights_of(run_copy), {})
     with pytest.raises(RunError, match="the stage 'capsules-7' does not fit the settings"):
         train("digits", run_copy, quiet=True, **QUICK)
 
@@ -216,7 +216,7 @@ def test_a_stack_trains_from_the_bottom(tmp_path):
     assert (state.stage, state.step) == ("capsules-1", 3)
     model = train("digits", tmp_path / "run", quiet=True, **settings)
     assert [line["stage"] for line in lines(tmp_path / "run")] == ["autoencoder", "capsules-0", "capsules-1"]
-    fresh = CapsulePoE(model.config, model.image).layers
+    fresh = CapsulePoE.build(model.config, model.image).layers
     assert torch.equal(model.layers[0].w_JNMI, below)
     assert not any(torch.equal(model.layers[k].w_JNMI, fresh[k].w_JNMI) for k in (0, 1))
     assert (model.layers[0].upper, model.top.lower, model.top.upper) == ((6, 4), (6, 4), (3, 5))
@@ -238,14 +238,9 @@ def test_colour_folders_random_crops_and_any_size(tmp_path):
 
 
 def test_extra_epochs_are_logged(tmp_path, capsys):
-    log = TrainingLog(tmp_path, State(), math.inf)
-    model = CapsulePoE(preset().replace(channels=8, batch_size=10, min_steps=45), (12, 12, 1))
-    trainer = training.Trainer(tmp_path, model, data.ArrayDataset(PIXELS[:, :, :]), log, None)
-    assert trainer.plan(3) == 48
-    assert "8 epochs instead of 3, to reach --min-steps 45" in capsys.readouterr().err
-    assert trainer.plan(8) == 48
-    log.close()
-    assert capsys.readouterr().err == ""
+    pixels = data.SequenceDataset(list(PIXELS), data.Prepare.of(None, None, None))
+    train(pixels, tmp_path / "run", channels=8, layers="2x3", batch_size=30, epochs=1, min_steps=6, prior_components=1)
+    assert capsys.readouterr().err.count("3 epochs instead of") == 2
 
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"speed": 3}, {"preset": "huge"}, {"crop": 60}])

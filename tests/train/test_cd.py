@@ -7,8 +7,9 @@ from capspoe import kernels
 from capspoe.errors import InputError
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
-from capspoe.train import cd as contrastive
-from capspoe.train.cd import Phase, gradients, hidden_phase, negative_phase
+from capspoe.model.routed import RoutedRBM, routed
+from capspoe.train import cd
+from capspoe.train.cd import ContrastiveDivergence
 from tiny import F64, all_visible, some_routing, tiny_layer
 
 GATES = pytest.mark.parametrize("gate", ["winner", "none"])
@@ -16,15 +17,19 @@ NEURONS = pytest.mark.parametrize("neurons", ["binary", "gaussian"])
 X = torch.tensor([[[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]], dtype=F64)
 
 
-def exact_gradient(layer, x, c):
-    """d log P(x) / d (w, a, b, d) for one image and fixed c: autograd through the sum over all visible states."""
-    parameters = (layer.w_JNMI, layer.a, layer.b, layer.d.requires_grad_())
-    states = all_visible(layer)
-    log_Z = torch.logsumexp(-layer.free_energy(states, c.expand(len(states), -1, -1)), 0)
-    log_p = -layer.free_energy(x, c).squeeze() - log_Z
-    found = torch.autograd.grad(log_p, parameters, materialize_grads=True, allow_unused=True)
-    layer.d.requires_grad_(False)
-    return found
+def capsules_on(layer, count):
+    """Which capsules may be on: each of them with the gate, all at once without."""
+    if not layer.gate.one_on:
+        return [None]
+    return [torch.full((count,), j) for j in range(layer.upper[0])]
+
+
+def statistics(layer, x, c, on):
+    """-dE/d(parameters) at the hidden means of each x, averaged over x."""
+    rbm = routed(layer, c.expand(len(x), -1, -1), on)
+    sums = rbm.sums()
+    sums.add(x, rbm.hidden_mean(x), +1)
+    return sums.total()
 
 
 @GATES
@@ -34,15 +39,16 @@ def test_gradients_are_autograd_of_the_energy_difference_with_c_fixed(gate, neur
     x, y = (torch.rand(7, 3, 2, generator=rng, dtype=F64) for _ in range(2))
     c = layer(x).c.detach()
     on = torch.randint(2, (7,), generator=rng) if gate == "winner" else None
-
-    def phase(v):
-        z = layer.preactivation(v, c).detach()
-        return hidden_phase(layer, v, z, Noise.for_batch(7, dtype=F64), 0, on=on)
-
-    positive, negative = phase(x), phase(y)
-    difference = layer.energy(y, negative.mean, c, on) - layer.energy(x, positive.mean, c, on)
+    rbm = routed(layer, c, on)
+    sums = rbm.sums()
+    with torch.no_grad():
+        sums.add(x, rbm.hidden_mean(x), +1)
+        sums.add(y, rbm.hidden_mean(y), -1)
+        found = sums.total()
+        h = [layer.gate.mask(layer.hidden_mean(layer.preactivation(v, c)), on) for v in (x, y)]
+    difference = layer.energy(y, h[1], c, on) - layer.energy(x, h[0], c, on)
     expected = torch.autograd.grad(difference.mean(), (layer.w_JNMI, layer.a, layer.b))
-    torch.testing.assert_close(tuple(gradients(layer, positive, negative, c)[:3]), expected)
+    torch.testing.assert_close(tuple(found), expected)
 
 
 @GATES
@@ -55,43 +61,59 @@ def test_expected_gradient_over_all_states_is_that_of_the_likelihood(gate, neuro
     @torch.no_grad()
     def expected(visible, weights):
         """Sum of the statistics over x and the capsule that is on, weighted by their probabilities."""
-        total = [0.0] * 4
+        total = [0.0] * 3
         for v, weight in zip(visible, weights, strict=True):
-            z = layer.preactivation(v[None], c)
-            p_on = layer.on_probability(z, v[None])[0] if gate == "winner" else torch.ones(1, dtype=F64)
-            for j, p in enumerate(p_on):
-                on = torch.tensor([j]) if gate == "winner" else None
-                phase = hidden_phase(layer, v[None], z, Noise.for_batch(1, dtype=F64), 0, on=on)
-                none = torch.zeros_like(phase.mean), on, torch.zeros_like(phase.on_probability)
-                found = gradients(layer, phase, Phase(layer.mu[None], *none), c)
-                total = [t + weight * p * g for t, g in zip(total, found, strict=True)]
+            p_on = layer.on_probability(layer.preactivation(v[None], c), v[None])[0]
+            for on in capsules_on(layer, 1):
+                p = 1.0 if on is None else p_on[on[0]]
+                total = [t + weight * p * g for t, g in zip(total, statistics(layer, v[None], c, on), strict=True)]
         return total
 
-    p_model = torch.softmax(-layer.free_energy(states, c.expand(len(states), -1, -1)), 0)
-    positive, negative = expected(X, torch.ones(1)), expected(states, p_model)
-    exact = exact_gradient(layer, X, c)
-    for k in range(4 if gate == "winner" else 3):
+    log_weight = -layer.free_energy(states, c.expand(len(states), -1, -1))
+    log_p = -layer.free_energy(X, c).squeeze() - torch.logsumexp(log_weight, 0)
+    exact = torch.autograd.grad(log_p, (layer.w_JNMI, layer.a, layer.b))
+    positive, negative = expected(X, torch.ones(1)), expected(states, torch.softmax(log_weight, 0).detach())
+    for k in range(3):
         torch.testing.assert_close(positive[k] - negative[k], exact[k], rtol=1e-6, atol=1e-8)
 
 
 @GATES
 @NEURONS
 def test_a_long_chain_approaches_the_gradient_of_the_likelihood(gate, neurons):
+    """With drawn states and many steps, CD-k is the gradient of log P(x | on), or of log P(x) without the gate."""
     layer = tiny_layer(gate, neurons)
-    c, chains = some_routing(layer), 10000
+    c, chains, states = some_routing(layer), 10000, all_visible(layer)
     xs, cs = X.expand(chains, -1, -1), c.expand(chains, -1, -1)
     noise = Noise.for_batch(chains, dtype=F64, seed=11)
-    exact, error = exact_gradient(layer, X, c), {}
-    with torch.no_grad():
-        positive = hidden_phase(layer, xs, layer.preactivation(xs, cs), noise, 0)
-        for k in (1, 20):
-            negative = negative_phase(layer, positive, cs, noise, k, regate=True, sample_visible=True)
-            found = gradients(layer, positive, negative, cs)
-            count = 4 if gate == "winner" else 3
-            pairs = zip(found[:count], exact[:count], strict=True)
-            error[k] = max((f - e).abs().max().item() for f, e in pairs)
+    target = torch.zeros(chains, dtype=torch.int64) if gate == "winner" else None
+
+    def log_weight(x):
+        if gate == "none":
+            return -layer.free_energy(x, c.expand(len(x), -1, -1))
+        return layer.log_evidence(layer.preactivation(x, c.expand(len(x), -1, -1)), x)[:, 0]
+
+    log_p = log_weight(X)[0] - torch.logsumexp(log_weight(states), 0)
+    exact = torch.autograd.grad(log_p, (layer.w_JNMI, layer.a, layer.b))
+    error = {}
+    for k in (1, 20):
+        found = fixed_routing_gradient(layer, xs, cs, noise, k, target)
+        error[k] = max((f - e).abs().max().item() for f, e in zip(found, exact, strict=True))
     assert error[20] < 0.04
     assert error[20] < error[1] / 2
+
+
+@torch.no_grad()
+def fixed_routing_gradient(layer, x, c, noise, k, on):
+    """The phases of `ContrastiveDivergence.step` with given routing weights and drawn states."""
+    rbm = routed(layer, c, on)
+    sums = rbm.sums()
+    h = rbm.hidden_mean(x)
+    sums.add(x, h, +1)
+    for step in range(k):
+        drawn = rbm.sample_hidden(h, noise, 4 * step + 1)
+        y, h = rbm.reconstruct(drawn, noise.uniform(4 * step + 2, *layer.lower))
+    sums.add(y, h, -1)
+    return sums.total()
 
 
 @NEURONS
@@ -101,51 +123,28 @@ def test_the_gate_learns_by_the_gradient_of_its_cross_entropy(neurons, temperatu
     x, on = torch.rand(9, 3, 2, generator=rng, dtype=F64), torch.arange(9) % 2
     c, noise = layer(x).c.detach(), Noise.for_batch(9, dtype=F64)
     without, with_loss = (
-        contrastive.step(layer, x, noise, temperature=temperature, on=on, gate_loss_weight=weight)[0]
+        ContrastiveDivergence(gate_loss_weight=weight).step(layer, x, noise, temperature, on)[0]
         for weight in (0.0, 3.0)
     )
     chosen = layer.on_probability(layer.preactivation(x, c), x, temperature)[torch.arange(9), on]
-    w, a, b = torch.autograd.grad(3 * chosen.log().mean(), (layer.w_JNMI, layer.a, layer.b))
-    torch.testing.assert_close(with_loss.w_JNMI - without.w_JNMI, w)
-    torch.testing.assert_close(with_loss.b - without.b, b)
-    torch.testing.assert_close(with_loss.a - without.a, a)
+    expected = torch.autograd.grad(3 * chosen.log().mean(), (layer.w_JNMI, layer.a, layer.b))
+    for one, other, gradient in zip(with_loss, without, expected, strict=True):
+        torch.testing.assert_close(one - other, gradient)
     nearly = torch.tensor([[0.99, 0.01], [0.9995, 0.0005]], dtype=F64)
-    error = contrastive.gate_error(torch.tensor([0, 0]), nearly, 1.0)
+    error = cd.gate_error(torch.tensor([0, 0]), nearly, 1.0)
     assert (error != 0).any(1).tolist() == [True, False]  # negligible errors have no gradient
-
-
-@GATES
-def test_without_regating_the_winner_stays(gate):
-    layer = tiny_layer(gate)
-    x = all_visible(layer)
-    noise, rows = Noise.for_batch(len(x), dtype=F64), torch.arange(len(x))
-    with torch.no_grad():
-        c, z = layer(x)
-        positive = hidden_phase(layer, x, z, noise, 0)
-        kept = negative_phase(layer, positive, c, noise, 3)
-        redrawn = negative_phase(layer, positive, c, noise, 3, regate=True)
-    if gate == "none":
-        assert positive.on is kept.on is None
-        assert (positive.mean != 0).all()
-        assert not torch.equal(kept.on_probability, positive.on_probability)
-        return
-    assert torch.equal(positive.on, kept.on)
-    assert not torch.equal(positive.on, redrawn.on)
-    assert not gradients(layer, positive, kept, c).d.any()
-    for phase in (positive, kept):
-        assert (phase.mean[rows, 1 - phase.on] == 0).all()
-        assert (phase.mean[rows, phase.on] != 0).all()
 
 
 @GATES
 @NEURONS
 @pytest.mark.parametrize("iterations", [1, 3])
 @pytest.mark.parametrize("normalize", ["lower", "upper"])
-def test_a_step_and_its_diagnostics(gate, neurons, iterations, normalize, rng):
-    """The chain written out: every draw has its own stream, so that the kernels can repeat it."""
+@pytest.mark.parametrize("sample_visible", [False, True])
+def test_a_step_and_its_diagnostics(gate, neurons, iterations, normalize, sample_visible, rng):
+    """The chain written out, over all capsules with those that are off at 0: every draw has its own stream."""
     layer = tiny_layer(gate, neurons, iterations=iterations, normalize=normalize)
     x, noise = torch.rand(9, 3, 2, generator=rng, dtype=F64), Noise.for_batch(9, dtype=F64, seed=5)
-    found, info = contrastive.step(layer, x, noise, k=2, temperature=2.0)
+    found, info = ContrastiveDivergence(k=2, sample_visible=sample_visible).step(layer, x, noise, temperature=2.0)
     with torch.no_grad():
         c, z = layer(x)
         on = layer.on_probability(z, x, 2.0)
@@ -155,8 +154,9 @@ def test_a_step_and_its_diagnostics(gate, neurons, iterations, normalize, rng):
         for stream in (1, 5):
             h = mask * layer.sample_hidden(mean, noise, stream)
             y = layer.visible_mean(h, c, chosen if gate == "winner" else None)
-            last = layer.preactivation(y, c)
-            mean = mask * layer.hidden_mean(last)
+            if sample_visible:
+                y = (noise.uniform(stream + 1, 3, 2) < y).to(y)
+            mean = mask * layer.hidden_mean(layer.preactivation(y, c))
         r = layer.fan * c
         w = torch.einsum("bji,bjn,bim->jnmi", r, first, x - layer.mu)
         w = w - torch.einsum("bji,bjn,bim->jnmi", r, mean, y - layer.mu)
@@ -165,19 +165,30 @@ def test_a_step_and_its_diagnostics(gate, neurons, iterations, normalize, rng):
     own = mask[:, :, :, None] / 9 * (x - y)[:, None] if gate == "winner" else (x - y) / 9
     torch.testing.assert_close(found.a, own.sum(0))
     torch.testing.assert_close(found.b, (first - mean).mean(0))
-    if gate == "none":
-        torch.testing.assert_close(found.d, (on - layer.on_probability(last, y)).mean(0).detach())
     torch.testing.assert_close(info.reconstruction, (x - y).square().mean())
     torch.testing.assert_close(info.use, on.mean(0))
     torch.testing.assert_close(info.confidence, on.max(-1).values.mean())
     torch.testing.assert_close(info.routing_entropy, entropy.to(F64), check_dtype=False)
 
 
-@pytest.mark.parametrize("backend", ["kernel", "reference"])
-def test_given_winners_train_their_capsules_alone(backend, rng):
+def test_hidden_states_may_hold_their_means(rng):
+    layer = tiny_layer("none")
+    x, noise = torch.rand(5, 3, 2, generator=rng, dtype=F64), Noise.for_batch(5, dtype=F64)
+    found, _ = ContrastiveDivergence(sample_hidden=False).step(layer, x, noise)
+    with torch.no_grad():
+        rbm = RoutedRBM(layer, layer(x).c)
+        h = rbm.hidden_mean(x)
+        y, h_neg = rbm.reconstruct(h)
+        sums = rbm.sums()
+        sums.add(x, h, +1)
+        sums.add(y, h_neg, -1)
+    torch.testing.assert_close(tuple(found), tuple(sums.total()))
+
+
+def test_targets_train_their_capsules_alone(rng):
     layer, x = CapsuleLayer((6, 4), (3, 2), seed=1), torch.rand(5, 6, 4, generator=rng)
-    with kernels.use(backend):
-        found, _ = contrastive.step(layer, x, Noise.for_batch(5), on=torch.tensor([2, 0, 2, 2, 0]))
+    update = ContrastiveDivergence(gate_loss_weight=0.0)
+    found, _ = update.step(layer, x, Noise.for_batch(5), target=torch.tensor([2, 0, 2, 2, 0]))
     assert (found.w_JNMI.abs().sum((1, 2, 3)) > 0).tolist() == [True, False, True]
 
 
@@ -186,17 +197,17 @@ def test_given_winners_train_their_capsules_alone(backend, rng):
 @pytest.mark.parametrize("targets", [False, True])
 def test_the_kernels_take_the_same_step(gate, neurons, targets, rng):
     layer = CapsuleLayer((6, 4), (3, 5), gate=gate, neurons=neurons, initial_std=0.4)
-    x, on = torch.rand(7, 6, 4, generator=rng), torch.arange(7) % 3
-    options = {"k": 2, "temperature": 1.5} | ({"on": on, "gate_loss_weight": 2.0} if targets else {})
+    x = torch.rand(7, 6, 4, generator=rng)
+    target = torch.arange(7) % 3 if targets and gate == "winner" else None
     results = []
     for backend in ("kernel", "reference"):
         with kernels.use(backend):
-            results.append(contrastive.step(layer, x, Noise.for_batch(7), **options))
+            update = ContrastiveDivergence(k=2, gate_loss_weight=2.0)
+            results.append(update.step(layer, x, Noise.for_batch(7), 1.5, target))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(tuple(one), tuple(other), rtol=1e-4, atol=1e-5)
 
 
 def test_wrong_k_is_named():
-    layer = tiny_layer()
     with pytest.raises(InputError, match="k must be an integer of 1 or more"):
-        contrastive.step(layer, all_visible(layer), Noise.for_batch(64, dtype=F64), k=0)
+        ContrastiveDivergence(k=0)

@@ -7,16 +7,19 @@ import torch
 from capspoe import data
 from capspoe.config import Config
 from capspoe.errors import RunError
-from capspoe.model.network import Network
-from capspoe.train import spectral, targets
+from capspoe.model.build import build_network
+from capspoe.train import spectral
+from capspoe.train.build import gate_targets
 from capspoe.train.codes import codes_in_memory
-from capspoe.train.targets import GateTargets
+from capspoe.train.stage import Training
+from capspoe.train.targets import GateTargets, SpectralTargets
 
 
 def test_the_gate_learns_its_targets(model):
     """The gate of a trained network gives most images their spectral group."""
     pixels = data.load("digits").pixels[:256]
-    groups = targets.find_groups(model, codes_in_memory(model, pixels))
+    codes = codes_in_memory(model, pixels)
+    groups = SpectralTargets().find(Training(model, None, lambda: codes))
     agree = (model.encode(pixels).on.argmax(1) == groups.numpy()).mean()
     assert agree > 0.8  # the largest group has less than half of them
     share = GateTargets.of(groups, model, 256).share
@@ -26,14 +29,15 @@ def test_the_gate_learns_its_targets(model):
 
 @pytest.mark.parametrize("options", [{"gate_targets": "none"}, {"gate": "none"}, {"layers": "1x4"}])
 def test_a_gate_without_targets(options):
-    network = Network(Config(**{"channels": 8, "layers": "3x4"} | options), (8, 8, 1))
-    assert not targets.wanted(network)
-    assert targets.wanted(Network(Config(channels=8, layers="3x4"), (8, 8, 1)))
+    network = build_network(Config(**{"channels": 8, "layers": "3x4"} | options), (8, 8, 1))
+    assert gate_targets(Config(**options), network.top) is None
+    network = build_network(Config(channels=8, layers="3x4"), (8, 8, 1))
+    assert isinstance(gate_targets(Config(), network.top), SpectralTargets)
 
 
 @pytest.mark.parametrize("groups", [[0, 1, 2], [0, 1, 2, 3], [0, 1, -1, 2], [0.0, 1.0, 2.0, 1.0]])
 def test_targets_that_do_not_fit_are_refused(groups):
-    network = Network(Config(channels=8, layers="3x4"), (8, 8, 1))
+    network = build_network(Config(channels=8, layers="3x4"), (8, 8, 1))
     good = GateTargets.of(torch.tensor([0, 1, 2, 2], dtype=torch.int32), network, 4)
     assert good.at(np.array([3, 0])).tolist() == [2, 0]
     assert good.share.tolist() == [0.25, 0.25, 0.5]

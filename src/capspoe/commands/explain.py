@@ -76,6 +76,7 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
 
     from rich.progress import track
 
+    from capspoe.run import checkpoint
     from capspoe.run.train import open_images
     from capspoe.train.recognition import STEPS, recognition_steps
 
@@ -83,7 +84,8 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
     steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
     net, _ = deque(steps, maxlen=1)[0]
     model.recognition = net.requires_grad_(False)
-    model.save(folder)
+    state = checkpoint.newest(folder).state
+    print(checkpoint.save(folder, state, model.state_dict(), {}))
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":

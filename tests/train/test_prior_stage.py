@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from capspoe.config import Config
-from capspoe.model.network import Network
-from capspoe.train import fit_prior as fitting
-from capspoe.train.fit_prior import find_logit_scale, fit_prior, poses_of_capsules
+from capspoe.model.build import build_network
+from capspoe.train import prior_stage as fitting
+from capspoe.train.prior_stage import find_logit_scale, fit_prior, poses_of_capsules
 
 
 def network(**options):
     config = Config(channels=8, **{"layers": "3x4", "prior_components": 1} | options)
-    return Network(config, (12, 12, 1)).eval()
+    return build_network(config, (12, 12, 1)).eval()
 
 
 def codes(network, n=700):

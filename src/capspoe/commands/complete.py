@@ -50,7 +50,7 @@ def complete(
         hidden = find_mask(mask, (height, width))
     images = model.array(model.tensor(open_images(model, image, limit)))
     found = model.complete(images, hidden, count, seed)
-    if out.suffix == ".npz":
+    if out.suffix.lower() == ".npz":
         write_arrays(found, out)
     else:
         seen = np.where(hidden[..., None], 0.35, to_rgb_or_grey(images))

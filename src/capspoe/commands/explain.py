@@ -53,7 +53,7 @@ def explain(
     for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
         parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]
         print(f"image {row}: {', '.join(parts)}")
-    if out.suffix == ".npz":
+    if out.suffix.lower() == ".npz":
         write_arrays(found, out)
     else:
         if dark_ink(model):  # negatives, so that the ink is coloured

@@ -1,7 +1,5 @@
 """The recognition network: scenes with known capsules, training without labels, and its file."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,9 @@ from safetensors.torch import save
 
 from capspoe import CapsulePoE
 from capspoe.commands.explain import explain
+from capspoe.config import Config
 from capspoe.errors import InputError, RunError
+from capspoe.model.network import Encoded, Network
 from capspoe.model.recognition import Recognition, support
 from capspoe.run import recognition as file
 from capspoe.train import recognition
@@ -29,10 +29,16 @@ def bars(count=200, seed=0):
     return pixels, np.eye(J, dtype=np.float32)[kind]
 
 
-def network(on):
-    top = SimpleNamespace(upper=(J, 2))
-    encode = lambda pixels: SimpleNamespace(on=on)  # noqa: E731
-    return SimpleNamespace(encode=encode, image=(SIDE, SIDE, 1), top=top, device=torch.device("cpu"))
+class Told(Network):
+    """An untrained network that is told which capsule is on for each image."""
+
+    def __init__(self, on):
+        super().__init__(Config(channels=8, layers=f"{J}x2"), (SIDE, SIDE, 1))
+        self.requires_grad_(False)
+        self.on = on
+
+    def encode(self, images):
+        return Encoded(self.on, np.zeros((len(self.on), J, 2)))
 
 
 def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
@@ -53,7 +59,7 @@ def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
 
 def test_it_learns_to_name_the_capsules_of_two_objects():
     pixels, on = bars()
-    steps = list(recognition_steps(network(on), pixels, 150))
+    steps = list(recognition_steps(Told(on), pixels, 150))
     net, losses = steps[-1][0], [loss for _, loss in steps]
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) / 3
     pixels, on = bars(400, seed=1)
@@ -63,6 +69,27 @@ def test_it_learns_to_name_the_capsules_of_two_objects():
     found = torch.zeros(len(two), J).scatter(1, net(two).topk(2, 1).indices, 1)
     right = (found.numpy() == on[pairs].max(1)).all(1).mean()
     assert right > 0.9
+
+
+def test_dark_ink_is_learned_as_its_negative():
+    pixels, on = bars()
+    light = Told(on)
+    dark = Told(on)
+    dark.codec.up_2.bias.fill_(9.0)  # it decodes to white
+    for (one, loss), (other, same) in zip(
+        recognition_steps(light, pixels, 2), recognition_steps(dark, 255 - pixels, 2), strict=True
+    ):
+        assert loss == same
+        assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+
+
+def test_a_rectangle_is_at_most_as_large_as_its_sides_say(rng):
+    rectangle = recognition.rectangles(500, (20, 30), rng)
+    height = rectangle.any(2).sum(1)
+    width = rectangle.any(1).sum(1)
+    assert torch.equal(rectangle.sum((1, 2)), height * width)  # all of it is one rectangle
+    assert (torch.minimum(height / 20, width / 30) <= recognition.SHORTER + 0.05).all()
+    assert ((height == 20) | (width == 30)).float().mean() < 0.5
 
 
 def test_support_is_the_sum_over_each_set():

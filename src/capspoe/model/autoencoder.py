@@ -35,6 +35,8 @@ class ConvAutoencoder(nn.Module):
     0 and 1 (Salakhutdinov and Hinton 2009), and `dropout` is applied to the code.
     """
 
+    has_images = True
+
     def __init__(
         self,
         image: tuple[int, int, int] = (28, 28, 1),

@@ -15,6 +15,8 @@ class FeatureCode(nn.Module):
     padded with zeros. A row of features in [0, 1] is an image of one line.
     """
 
+    has_images = False
+
     def __init__(self, features: int) -> None:
         super().__init__()
         check_count("the number of features", features)

@@ -91,11 +91,11 @@ class Bench:
     def alone(self, scenes: Scenes, *how: Any) -> Answer:
         """The search without the recognition network."""
         net = self.model.recognition
-        self.model.set_recognition(None)
+        self.model.recognition = None
         try:
             return self.search(scenes, *how)
         finally:
-            self.model.set_recognition(net)
+            self.model.recognition = net
 
     def search(self, scenes: Scenes, compose: str = "maximum", shift: float = 0.0) -> Answer:
         found = self.model.explain(scenes.images, scenes.objects.shape[1], compose, shift)

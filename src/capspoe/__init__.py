@@ -9,8 +9,12 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "CapsuleLayer": "capspoe.model.layer",
     "CapsulePoE": "capspoe.run.model",
+    "Codec": "capspoe.model.codec",
+    "Config": "capspoe.config",
     "ConvAutoencoder": "capspoe.model.autoencoder",
+    "Pixels": "capspoe.model.pixels",
     "Routing": "capspoe.model.routing",
+    "fit": "capspoe.train.fit",
     "reverse_route": "capspoe.model.routing",
     "route": "capspoe.model.routing",
     "squash": "capspoe.model.routing",

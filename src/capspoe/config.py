@@ -16,7 +16,6 @@ from capspoe.errors import InputError, RunError
 Prior = Literal["fitted", "model", "standard"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Compose = Literal["maximum", "sum", "occlusion"]  # the names in infer/explain/compose.py
-PRIORS: tuple[str, ...] = get_args(Prior)
 
 
 def setting(
@@ -52,6 +51,10 @@ class Config:
     limit: int | None = setting(None, "Use only this many images, from the start of the data set.", 1, 1e12)
     skip_bad: bool = advanced(False, "Skip unreadable image files instead of stopping.")
 
+    # The codec: from images to lower capsules and back
+    codec: Literal["autoencoder", "pixels"] = setting("autoencoder", "Lower capsules: the autoencoder's, or pixels.")
+    patch: int = advanced(4, "Side of the square of pixels that is a lower capsule, with --codec pixels.", 1, 4096)
+
     # The capsule layers
     layers: str = setting("20x16", "CAPSULESxNEURONS of each layer, as 64x16,20x16; autox16 counts groups of images.")
     gate: Literal["winner", "none"] = setting("winner", "winner: one capsule is on. none: the energy of the paper.")
@@ -60,6 +63,7 @@ class Config:
     normalize: Literal["lower", "upper"] = advanced("lower", "Axis of the routing softmax; upper is Sabour's.")
     agreement: Literal["cosine", "dot"] = advanced("cosine", "Agreement in routing: cosine, or dot product (Sabour).")
     sharpness: float = advanced(1.0, "Factor on the agreement in routing (the paper's is 1).", -1000, 1000)
+    initial_std: float = advanced(0.05, "Standard deviation of the initial weights, in units of W / I.", 0, 100)
     bias: bool = advanced(True, "Learn biases.", no_help="Without biases, as in the paper.")
     centred: bool = advanced(True, "Subtract the mean code.", no_help="Without centring, as in the paper.")
 
@@ -84,6 +88,7 @@ class Config:
     chains: int = advanced(0, "Persistent chains in each capsule (gaussian neurons with the gate). 0: CD.", 0, 10**5)
     cd_steps: int = advanced(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6)
     hidden_states: Literal["drawn", "mean"] = advanced("drawn", "Hidden states of the chain: drawn, or their means.")
+    visible_states: Literal["drawn", "mean"] = advanced("mean", "Visible states of the chain: drawn, or their means.")
     gate_targets: Literal["spectral", "none"] = advanced(
         "spectral", "spectral: the gate learns spectral clusters of the codes' neighbour graph. none: anneal it."
     )
@@ -146,10 +151,17 @@ def parse_layers(text: str) -> list[tuple[int, int]]:
     return layers
 
 
+def counts_groups(layers: str) -> bool:
+    """Whether the top layer has as many capsules as there are groups of images: "autox16"."""
+    return layers.split(",")[-1].startswith("autox")
+
+
 def fill_auto(layers: str, capsules: int) -> str:
     """The layers, with the number of capsules instead of "auto" in the top one."""
     *below, top = layers.split(",")
-    return ",".join([*below, f"{capsules}{top.removeprefix('auto')}" if top.startswith("autox") else top])
+    if counts_groups(layers):
+        top = f"{capsules}{top.removeprefix('auto')}"
+    return ",".join([*below, top])
 
 
 def check(config: Config) -> None:
@@ -196,7 +208,7 @@ _LITERAL: dict[str, Any] = {
     "autoencoder_weight_decay": 1e-5, "learning_rate": 0.02, "gate_targets": "none",
     "warmup": 0.0, "clip_norm": None,
 }  # fmt: skip
-BINARY_RATE = 10  # binary neurons take a learning rate this many times that of gaussian ones
+BINARY_RATE = 10.0  # binary neurons take a learning rate this many times that of gaussian ones
 
 
 def preset(name: str = "small", data: str = "mnist", literal: bool = False, neurons: str | None = None) -> Config:
@@ -217,7 +229,7 @@ def data_name(config: Config) -> str:
 
 def train_command(config: Config) -> str:
     """The shortest `capspoe train` command that gives these settings."""
-    found = []
+    commands = []
     for name, literal, neurons in product(PRESETS, (False, True), (None, config.neurons)):
         words = ["--preset", name] if name != "small" else []
         words += ["--literal"] if literal else ["--neurons", neurons] if neurons else []
@@ -227,5 +239,5 @@ def train_command(config: Config) -> str:
             if value != start[setting]:
                 no_or_yes = [f"--{flag}" if value else f"--no-{flag}"]
                 words += no_or_yes if isinstance(value, bool) else [f"--{flag}", str(value)]
-        found.append(words)
-    return shlex.join(["capspoe", "train", data_name(config), *min(found, key=len)])
+        commands.append(words)
+    return shlex.join(["capspoe", "train", data_name(config), *min(commands, key=len)])

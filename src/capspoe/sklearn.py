@@ -4,6 +4,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -18,15 +19,31 @@ from capspoe.config import Config, check, from_dict
 from capspoe.data.scaling import Range, find_range, with_channels
 from capspoe.errors import InputError
 from capspoe.model.features import FeatureCode
-from capspoe.model.gates import mask_off
+from capspoe.model.gates import only
 from capspoe.model.network import Encoded
 from capspoe.run.model import CapsulePoE as Network
-from capspoe.train import fit as in_memory
-from capspoe.train.loops import Step
+from capspoe.train.build import build_stages
+from capspoe.train.fit import Callback, fit
+from capspoe.train.stage import Stage, Step
 
 SAME = ("gate", "neurons", "learning_rate", "batch_size")
 SETTINGS = {**{name: name for name in SAME}, "n_iter": "epochs", "random_state": "seed"}  # parameters and settings
 WITHOUT_FOLDER = ("data", "checkpoint_seconds", "tensorboard", "layers")  # not settings of an estimator
+
+
+class Printer(Callback):
+    """Print the progress of each stage, ten times."""
+
+    @contextmanager
+    def stage(self, stage: Stage, first: int, last: int) -> Iterator[None]:
+        self.last = last
+        yield
+
+    def step(self, stage: Stage, step: Step) -> None:
+        if step.number % max(1, self.last // 10) == 0:
+            name = stage.shown[0]
+            progress = f"{stage.name} {step.number}/{self.last} {name} {step.metrics[name]:.4f}"
+            print(f"[CapsulePoE] {progress}", file=sys.stderr)
 
 
 class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
@@ -97,15 +114,17 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         flat, self.image_shape_ = self._flat(X, reset=True)
         self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
         self.model_ = new_network(config, self.image_shape_, flat.shape[1])
-        blocks, encode = self.range_.scaled(flat, self.model_.image), self.model_.codec.encode
-        if self.image_shape_ is None:
-            rows = [encode(torch.from_numpy(block)).numpy() for block in blocks]
-        else:
-            rows = [np.rint(255 * block).astype(np.uint8) for block in blocks]
         if config.threads:
             torch.set_num_threads(config.threads)
-        in_memory.fit(self.model_, np.concatenate(rows), self._print)
-        self.model_.eval()
+        stages = build_stages(config, self.model_)
+        callbacks = [Printer()] if self.verbose else []
+        blocks = self.range_.scaled(flat, self.model_.image)
+        if self.image_shape_ is None:
+            rows = [self.model_.codec.encode(torch.from_numpy(block)).numpy() for block in blocks]
+            fit(self.model_, None, stages, callbacks, codes=np.concatenate(rows))
+        else:
+            pixels = [np.rint(255 * block).astype(np.uint8) for block in blocks]
+            fit(self.model_, np.concatenate(pixels), stages, callbacks)
         self.labels_ = self.predict(X)
         return self
 
@@ -123,11 +142,6 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         config = Config().replace(**plain)
         check(config)
         return config
-
-    def _print(self, stage: str, step: Step, steps: int) -> None:
-        if self.verbose and step.number % max(1, steps // 10) == 0:
-            name = "loss" if "loss" in step.metrics else "reconstruction"
-            print(f"[CapsulePoE] {stage} {step.number}/{steps} {name} {step.metrics[name]:.4f}", file=sys.stderr)
 
     # Input.
 
@@ -184,7 +198,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         if poses.shape[1] != J * N:
             raise InputError(f"X must have {J * N} columns, {N} for each of {J} capsules, not {poses.shape[1]}")
         h, on = torch.from_numpy(poses.reshape(-1, J, N).copy()), None
-        if top.gate.exclusive:
+        if top.gate.one_on:
             active = (h != 0).any(-1)
             several = active.sum(-1) != 1
             on = active.int().argmax(-1)
@@ -197,7 +211,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         """The capsule that is on, from the poses of all: decode each alone, and compare the poses of the result."""
         top, (J, _) = self.model_.top, self.model_.top.upper
         error = [
-            (top.hidden_mean(top(top.visible_mean(mask_off(h, on), None, on)).z) - h).square().sum((1, 2))
+            (top.hidden_mean(top(top.visible_mean(only(h, on), None, on)).z) - h).square().sum((1, 2))
             for on in (torch.full((len(h),), j) for j in range(J))
         ]
         return torch.stack(error).argmin(0)
@@ -259,4 +273,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
 
 def new_network(config: Config, shape: tuple[int, int, int] | None, features: int) -> Network:
     """An untrained network for images of this shape, or for a table of features."""
-    return Network(config, shape) if shape else Network(config, (1, features, 1), FeatureCode(features))
+    if shape is not None:
+        return Network.build(config, shape)
+    codec = FeatureCode(features)
+    return Network.build(config, codec.image, codec)

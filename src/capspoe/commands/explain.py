@@ -82,15 +82,14 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
 
     from rich.progress import track
 
-    from capspoe.run import recognition
     from capspoe.run.train import open_images
     from capspoe.train.recognition import STEPS, recognition_steps
 
     pixels = open_images(model.config).images().pixels
     steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
     net, _ = deque(steps, maxlen=1)[0]
-    model.set_recognition(net.requires_grad_(False))
-    print(recognition.write(net, folder))
+    model.recognition = net.requires_grad_(False)
+    model.save(folder)
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":

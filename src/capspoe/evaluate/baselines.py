@@ -15,22 +15,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from capspoe.config import BINARY_RATE, Config, preset
+from capspoe.config import Config, preset
 from capspoe.data import evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split, encode_codes, in_memory
 from capspoe.evaluate.features import CHUNK, as_tensor, minimize
 from capspoe.evaluate.groups import Models, draw, flat
+from capspoe.infer.chains import PoseDensity
 from capspoe.infer.sample import sample
 from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.codec import Codec
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
-from capspoe.model.prior import CapsulePrior
+from capspoe.model.neurons import NEURONS
+from capspoe.model.prior import CapsulePrior, Sampling
+from capspoe.run.model import CapsulePoE
 from capspoe.run.train import train_run
+from capspoe.train.build import build_stages
+from capspoe.train.capsule_stage import CapsuleStage
 from capspoe.train.codes import codes_in_memory
-from capspoe.train.fit import fit_capsules
-from capspoe.train.fit_prior import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
-from capspoe.train.loops import code_batch, layer_steps, planned_steps
-from capspoe.train.optimizers import capsule_optimizer
+from capspoe.train.fit import fit
+from capspoe.train.prior_stage import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
+from capspoe.train.stage import Schedule
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no gate targets: the gate anneals": {"gate_targets": "none"},
@@ -63,13 +68,13 @@ def poses(network: Network, split: Split) -> np.ndarray:
 def own(data: EvaluationData) -> Models:
     """Training images and their reconstructions, which no model beats by much, and samples of several kinds."""
     training, _ = in_memory(data.all_train, data.samples)
-    make, reconstruct = partial(output, data.network, data), data.network.reconstruct
+    make = partial(output, data.network, data)
+    reconstruct = data.network.reconstruct
 
     def sampled(**settings: Any) -> Output:
         return output(variant(data.network, data.train.codes, **settings), data, probed=False)
 
-    gaussian = data.network.top.gate.exclusive and data.network.top.neurons.name == "gaussian"
-    return {
+    models: Models = {
         "floor: training images": lambda: Output(training),
         "floor: autoencoder reconstructions": lambda: Output(reconstruct(training, "autoencoder")),
         "floor: capsule reconstructions": lambda: Output(reconstruct(training)),
@@ -77,23 +82,26 @@ def own(data: EvaluationData) -> Models:
         "capspoe, both scales 1": partial(sampled, prior_scale=1.0, logit_scale=1.0),
         "capspoe, plain": partial(sampled, **PLAIN),
         "capspoe, the paper's sampling": partial(make, "standard", probed=False),
-        **({"capspoe, the energy's own samples": partial(make, "model", probed=False)} if gaussian else {}),
     }
+    if PoseDensity.exists(data.network.top):
+        models["capspoe, the energy's own samples"] = partial(make, "model", probed=False)
+    return models
 
 
-def variant(network: Network, codes: np.ndarray, **changes: Any) -> Network:
+def variant(network: CapsulePoE, codes: np.ndarray, **changes: Any) -> CapsulePoE:
     """The network with other settings; its capsules are trained on codes (n, I, M) again if need be."""
     config = network.config.replace(**changes)
     if changes and SAMPLING.issuperset(changes):
         other = copy.deepcopy(network)
         other.config = config
+        other.sampling = Sampling(config.prior, config.prior_scale, config.logit_scale)
         if "prior_components" in changes:
-            fit_prior(other, codes, config.prior_components)
+            fit_prior(other, codes, config.seed, config.prior_components)
         return other
-    other = Network(config, network.image)
+    other = CapsulePoE.build(config, network.image)
     other.codec.load_state_dict(network.codec.state_dict())
-    fit_capsules(other, codes)
-    return other.eval()
+    fit(other, None, build_stages(config, other), codes=codes)
+    return other
 
 
 def variant_rows(data: EvaluationData, name: str, changes: dict[str, Any]) -> Models:
@@ -110,7 +118,7 @@ def variant_rows(data: EvaluationData, name: str, changes: dict[str, Any]) -> Mo
 def variants(data: EvaluationData, quick: bool, ablate: bool) -> list[Models]:
     """Variants that differ from the run: ablations, and unless `quick` binary neurons and routing (or none)."""
     c = data.network.config
-    rate = c.learning_rate * (BINARY_RATE if c.neurons == "gaussian" else 1)
+    rate = c.learning_rate * NEURONS["binary"].learning_rate / data.network.top.neurons.learning_rate
     slow: dict[str, dict[str, Any]] = {
         "binary neurons with the gate": {"neurons": "binary", "gate": "winner", "learning_rate": rate},
         "three routing iterations": {"iterations": 3},
@@ -133,16 +141,27 @@ def literal(data: EvaluationData, folder: Path) -> Output:
     return made._replace(features=lambda s: poses(network, s._replace(codes=codes_in_memory(network, s.pixels))))
 
 
+class Units(Codec):
+    """Each unit of a code as a lower capsule of its own."""
+
+    has_images = False
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.image = (1, units, 1)
+        self.capsules = (units, 1)
+
+
 def rbm(data: EvaluationData) -> Output:
     """An RBM with as many hidden neurons as the capsules have, on the same codes."""
-    config = data.network.config.replace(learning_rate=RBM_RATE, neurons="binary")
+    config = data.network.config
     codes = data.train.codes.reshape(len(data.train.codes), -1, 1)
     layer = CapsuleLayer.rbm(codes.shape[1], math.prod(data.network.top.upper), seed=config.seed)
-    layer.start_from(torch.from_numpy(codes.mean(0, dtype=np.float32)))
-    optimizer, steps = capsule_optimizer(layer, config), planned_steps(config.epochs, len(codes), config)
-    inputs = partial(code_batch, codes, device=torch.device("cpu"))
-    for _ in layer_steps(layer, inputs, len(codes), config, optimizer, 0, steps):
-        pass
+    schedule = Schedule(config.epochs, config.batch_size, config.min_steps, config.seed)
+    stage = CapsuleStage(
+        0, schedule, learning_rate=RBM_RATE, momentum=config.momentum, weight_decay=config.weight_decay
+    )
+    fit(Network(Units(codes.shape[1]), [layer]), None, [stage], codes=codes)
 
     @torch.no_grad()
     def features(split: Split) -> np.ndarray:
@@ -197,9 +216,9 @@ def vae(data: EvaluationData) -> Models:
         return torch.cat([encode(as_tensor(part))[0] for part in parts]).numpy()
 
     @cache
-    def fit() -> None:
+    def train() -> None:
         # Twice the epochs take about as long as the whole run.
-        steps = planned_steps(2 * c.autoencoder_epochs, len(pixels), c)
+        steps = Schedule(2 * c.autoencoder_epochs, c.batch_size, c.min_steps, c.seed).steps(len(pixels))
         optimizer = torch.optim.Adam(nn.ModuleList([conv, posterior, expand]).parameters(), 1e-3)
         minimize(loss, CosineAnnealingLR(optimizer, steps), len(pixels), c.batch_size, steps, c.seed)
 
@@ -209,7 +228,9 @@ def vae(data: EvaluationData) -> Models:
         return data.network.array(torch.cat(images))
 
     def with_mixture() -> Output:
-        known, prior = means(data.train), CapsulePrior(1, latents, J * c.prior_components)
+        train()
+        known = means(data.train)
+        prior = CapsulePrior(1, latents, J * c.prior_components)
         prior.fit(0, known, c.seed)
         some = evenly_spaced(len(known), BRIGHTNESS_IMAGES)
         scale = c.logit_scale or largest_logit_scale(
@@ -220,7 +241,7 @@ def vae(data: EvaluationData) -> Models:
         return Output(decode(draw(prior, data, c.prior_scale)[1], scale), winner, means)
 
     def plain() -> Output:
-        fit()
+        train()
         rng = torch.Generator().manual_seed(data.seed)
         return Output(decode(torch.randn(data.samples, latents, generator=rng)))
 

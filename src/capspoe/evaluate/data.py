@@ -13,8 +13,8 @@ from capspoe.evaluate.clustering import clustering_scores
 from capspoe.evaluate.features import FeatureNet, Labelled, feature_net
 from capspoe.evaluate.generation import NEIGHBOURS, generation_scores
 from capspoe.model.network import Encoded, Network
-from capspoe.train.codes import codes_in_memory
-from capspoe.train.loops import code_batch
+from capspoe.run.model import CapsulePoE
+from capspoe.train.codes import code_batch, codes_in_memory
 
 CHUNK = 512
 MAX_IMAGES = 60_000  # of each split, evenly spaced, to bound time and memory
@@ -45,9 +45,12 @@ class Output(NamedTuple):
 class EvaluationData:
     """The images of a run and their codes. Test images are also the reference set that samples are compared with."""
 
-    def __init__(self, network: Network, samples: int = 2000, seed: int = 0) -> None:
-        self.network, self.samples, self.seed = network, samples, seed
-        c, J = network.config, network.top.upper[0]
+    def __init__(self, network: CapsulePoE, samples: int = 2000, seed: int = 0) -> None:
+        self.network = network
+        self.samples = samples
+        self.seed = seed
+        c = network.config
+        J = network.top.upper[0]
         self.all_train, self.test_set = (open_for(c, network.image, split=name) for name in ("train", "test"))
         self.train_set = self.all_train if c.limit is None else self.all_train.first(c.limit)
         needed = (self.train_set, "training", max(MIN_TRAIN, J)), (self.test_set, "test", MIN_TEST)
@@ -106,8 +109,10 @@ def in_memory(dataset: Dataset, count: int = MAX_IMAGES) -> Labelled:
 @torch.no_grad()
 def encode_codes(network: Network, codes: np.ndarray) -> Encoded:
     """P(on) (n, J) and poses (n, J, N) of codes (n, I, M)."""
-    parts = []
+    on = []
+    hidden = []
     for rows in np.array_split(np.arange(len(codes)), -(-len(codes) // CHUNK)):
         up = network.up_from_code(code_batch(codes, rows, network.device))
-        parts.append((up.on.cpu().numpy(), up.hidden.cpu().numpy()))
-    return Encoded(*map(np.concatenate, zip(*parts, strict=True)))
+        on.append(up.on.cpu().numpy())
+        hidden.append(up.hidden.cpu().numpy())
+    return Encoded(np.concatenate(on), np.concatenate(hidden))

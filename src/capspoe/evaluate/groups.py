@@ -21,7 +21,7 @@ from capspoe.data import evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split
 from capspoe.model.noise import Noise
 from capspoe.model.prior import CapsulePrior
-from capspoe.train.fit_prior import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
+from capspoe.train.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
 from capspoe.train.spectral import majority, nearest, pca_points, spectral_groups
 
 MIXTURE_DIMENSIONS = 64  # principal components of the codes in which the mixture of J K Gaussians lives

@@ -8,14 +8,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from capspoe.evaluate.data import EvaluationData, Split
+from capspoe.infer.chains import PoseDensity
 from capspoe.infer.likelihood import log_partition, log_weight
+from capspoe.model.layer import MARGIN
 
 
 @torch.no_grad()
 def likelihood(data: EvaluationData) -> dict[str, Any] | None:
     """Nats per code of a test image, its units drawn as 0 or 1 once; None without the gate and gaussian neurons."""
-    network, rng = data.network, torch.Generator().manual_seed(data.seed)
-    if not network.top.gate.exclusive or network.top.neurons.name != "gaussian":
+    network = data.network
+    rng = torch.Generator().manual_seed(data.seed)
+    if not PoseDensity.exists(network.top):
         return None
 
     def binary(split: Split) -> Float[Tensor, "n I M"]:
@@ -27,7 +30,7 @@ def likelihood(data: EvaluationData) -> dict[str, Any] | None:
     z = log_partition(network.top, network.prior, data.seed)
     parts = [log_weight(network.top, x.to(network.device)) for x in test.split(256)]
     unnormalised = float(torch.cat(parts).double().mean())
-    logits = torch.logit(train.double().mean(0), eps=0.01)
+    logits = torch.logit(train.double().mean(0), eps=MARGIN)  # as the capsules' own biases start
     return {
         "log_z_lower": z.lower,
         "log_z_upper": z.upper,

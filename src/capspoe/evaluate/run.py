@@ -24,7 +24,6 @@ from capspoe.evaluate.probe import other_probes, probe
 from capspoe.infer.sample import sample
 from capspoe.infer.traverse import Basis
 from capspoe.model.checks import check_count
-from capspoe.model.network import Network
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
@@ -75,7 +74,7 @@ def evaluate(
     return result
 
 
-def quick_scores(network: Network, samples: int = 2000, seed: int = 0) -> dict[str, Any]:
+def quick_scores(network: CapsulePoE, samples: int = 2000, seed: int = 0) -> dict[str, Any]:
     """The scores to watch while improving a network: those of its samples and of its winning capsules."""
     data = EvaluationData(network, samples, seed)
     winner = encode_codes(network, data.test.codes).on.argmax(1)

@@ -10,7 +10,8 @@ from typing import Any
 from capspoe.config import Config
 from capspoe.figures.curves import columns, read_metrics
 from capspoe.run import checkpoint
-from capspoe.train.loops import planned_steps
+from capspoe.train.codec_stage import CodecStage
+from capspoe.train.stage import Schedule
 
 MAX_POINTS = 240  # of each curve
 STOPPED_SECONDS = 90  # without a change, after which an unfinished run counts as stopped
@@ -20,8 +21,9 @@ def training_status(folder: Path, config: Config, stage: str | None) -> dict[str
     """Curves and progress of every stage, and whether the run still trains; `stage` is that of the checkpoint."""
     idle, images, stages = seconds_idle(folder), number_of_images(folder), []
     for name, lines in read_metrics(folder).items():
-        epochs = config.autoencoder_epochs if name == checkpoint.AUTOENCODER else config.epochs
-        planned = planned_steps(epochs, images, config) if images else None
+        epochs = config.autoencoder_epochs if name == CodecStage.name else config.epochs
+        schedule = Schedule(epochs, config.batch_size, config.min_steps)
+        planned = schedule.steps(images) if images else None
         kept = [*lines[: -1 : math.ceil(len(lines) / MAX_POINTS)], lines[-1]]
         curves = {metric: values.tolist() for metric, values in columns(kept).items() if metric != "use"}
         stages.append({"stage": name, "step": kept[-1]["step"], "planned": planned, "curves": curves})

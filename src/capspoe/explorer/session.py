@@ -25,11 +25,11 @@ from capspoe.infer.explain import MAXIMUM, Explanation, Search, explain_steps
 from capspoe.infer.polarity import Polarity
 from capspoe.model.checks import check_capsule
 from capspoe.model.noise import Noise
-from capspoe.run import recognition
-from capspoe.run.checkpoint import AUTOENCODER, DONE, exported, newest, numbered, open_run
+from capspoe.run.checkpoint import DONE, exported, newest, numbered, open_run
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, sample_grid, tile
-from capspoe.train.fit_prior import fit_prior
+from capspoe.train.codec_stage import CodecStage
+from capspoe.train.prior_stage import fit_prior
 
 Answer = dict[str, Any]
 Steps = Generator[None, None, Answer]
@@ -88,9 +88,8 @@ class Session:
         if number == self.checkpoint:
             return False
         saved = newest(self.folder)
-        network = CapsulePoE(self.config, self.image)
+        network = CapsulePoE.build(self.config, self.image)
         network.load_weights(saved.weights)
-        network.set_recognition(recognition.read(self.folder, network))
         self.loaded = network.requires_grad_(False).eval()
         self.polarity = Polarity.of_network(network)
         self.checkpoint, self.stage, self.winners = number, saved.state.stage, np.zeros(0, int)
@@ -155,8 +154,7 @@ class Session:
         """The top-layer state with these capsules on, (1, J, N)."""
         top, prior = self.network.top, self.network.prior
         J, N = top.upper
-        if top.gate.exclusive and len(poses) != 1:
-            raise InputError("this run was trained with the gate: exactly one capsule is on")
+        top.gate.check_on(len(poses))
         h = torch.zeros(1, J, N)
         for j, pose in poses.items():
             check_capsule("capsule", j, J)
@@ -165,11 +163,17 @@ class Session:
             h[0, j] = top.hidden_mean(prior.from_white(torch.tensor([j]), torch.tensor([pose]).float()))[0]
         return h
 
-    def images_of(self, h: Tensor, c: Tensor | None = None) -> np.ndarray:
-        return self.network.array(self.network.down(h, c))
+    def images_of(self, *states: Poses) -> np.ndarray:
+        """What the network decodes from states in which these capsules are on."""
+        network = self.network
+        h = torch.cat([self.hidden(poses) for poses in states])
+        on = torch.zeros(h.shape[:2])
+        for row, poses in enumerate(states):
+            on[row, list(poses)] = 1 / len(poses)
+        return network.array(network.down(h, on=on))
 
     def decode(self, poses: Poses) -> Answer:
-        return {"image": sheet(self.images_of(self.hidden(poses)))}
+        return {"image": sheet(self.images_of(poses))}
 
     def strips(self, poses: Poses, capsule: int) -> Steps:
         """A row for each dimension of the capsule's pose, which moves there, and the mean change of a pixel."""
@@ -179,7 +183,7 @@ class Session:
         rows, pose = [], poses[capsule]
         for n in range(len(pose)):
             moved = [{**poses, capsule: [*pose[:n], at, *pose[n + 1 :]]} for at in STRIP]
-            rows.append(self.images_of(torch.cat([self.hidden(one) for one in moved])))
+            rows.append(self.images_of(*moved))
             yield
         effect = [float(np.abs(row[STRIP.index(2)] - row[STRIP.index(-2)]).mean()) for row in rows]
         return {"strips": sheet(*rows), "effect": effect}
@@ -188,7 +192,7 @@ class Session:
         """What every capsule decodes to at its mean, its use, and the most common label of its images."""
         (J, N), images = self.network.top.upper, []
         for j in range(J):
-            images.append(self.images_of(self.hidden({j: [0.0] * N}))[0])
+            images.append(self.images_of({j: [0.0] * N})[0])
             yield
         names = [one and {"label": one[0], "share": round(one[1], 3)} for one in self.summary.labels]
         return {"sheet": sheet(images), "names": names, "use": rounded(self.network.prior.use)}
@@ -203,7 +207,7 @@ class Session:
 
     def samples(self) -> Answer:
         """Samples of every capsule; while the autoencoder trains, images above their reconstructions."""
-        if self.stage == AUTOENCODER:
+        if self.stage == CodecStage.name:
             images = self.pixels(np.arange(min(10, len(self.all_images))))
             grid = np.stack([images, self.network.reconstruct(images, "autoencoder")])
         else:
@@ -254,7 +258,7 @@ class Session:
             "label": label_of(self.all_images, image["index"]) if "index" in image else None,
             "unlike": limit is not None and error > limit,
             "input": sheet([pixels]),
-            "reconstruction": sheet(self.images_of(up.state, up.c)),
+            "reconstruction": sheet(self.network.array(self.network.down(up.state, up.c, on=up.winner))),
         }
 
     def explain(self, image: Mapping[str, Any]) -> Steps:

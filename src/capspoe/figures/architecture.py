@@ -26,31 +26,24 @@ class State(NamedTuple):
 
 def states_of(model: Network) -> list[State]:
     """The states from the image to the top capsules, read from the modules."""
-    a = model.codec
-    (H, W, C), (channels, h, w), k, (I, M) = model.image, a.code_shape, a.kernel, a.capsules
-    middle = (H - k + 1, W - k + 1, channels)
-    found = [
-        State("image", f"{H}x{W}x{C}", (H, W, C)),
-        State(
-            "features", "{}x{}x{}".format(*middle), middle,
-            (f"convolution {k}x{k}", f"[{k}, {k}, {C}, {channels}]", "LeakyReLU"),
-            (f"transposed {k}x{k}", "sigmoid"), (count(a.down_1), count(a.up_2)),
-        ),
-        State(
-            "code", f"{h}x{w}x{channels}", (h, w, channels),
-            (f"convolution {k}x{k} / 2", f"[{k}, {k}, {channels}, {channels}]", "sigmoid"),
-            (f"transposed {k}x{k} / 2", "LeakyReLU"), (count(a.down_2), count(a.up_1)),
-        ),
-        State("lower capsules", f"{I} x {M} neurons", None, ("reshape", f"{M} channels each"), ("reshape",)),
-    ]  # fmt: skip
+    height, width, colours = model.image
+    states = [State("image", f"{height}x{width}x{colours}", model.image)]
+    for codec_map in model.codec.maps():
+        size = "x".join(map(str, codec_map.shape))
+        states.append(
+            State(codec_map.name, size, codec_map.shape, codec_map.up, codec_map.down, codec_map.parameters)
+        )
+    I, M = model.codec.capsules
+    states.append(State("lower capsules", f"{I} x {M} neurons", None, ("reshape", f"{M} numbers each"), ("reshape",)))
     for depth, layer in enumerate(model.stack, 1):
         (I, M), (J, N) = layer.lower, layer.upper
         name = "upper capsules" if layer is model.top else f"capsules, layer {depth}"
         routing = f"routing, {layer.iterations} iterations" if layer.iterations > 1 else "no routing"
-        kind = f"{layer.neurons.name}, {'one is on' if layer.gate.exclusive else 'no gate'}"
-        up, down = (routing, f"W: {I}x{J} of {N}x{M}", kind), ("reverse routing", "the same W")
-        found.append(State(name, f"{J} x {N} neurons", None, up, down, (count(layer), 0)))
-    return found
+        kind = f"{layer.neurons.name}, {layer.gate.caption}"
+        up = (routing, f"W: {I}x{J} of {N}x{M}", kind)
+        down = ("reverse routing", "the same W")
+        states.append(State(name, f"{J} x {N} neurons", None, up, down, (count(layer), 0)))
+    return states
 
 
 def count(*modules: nn.Module) -> int:
@@ -76,14 +69,14 @@ def draw_architecture(model: Network, generated: np.ndarray, image: np.ndarray |
         if state.shape:
             _map(sheet, x[k], state.shape, max(model.image[:2]), image if k == 0 else None)
         for bar in range(0 if state.shape else 7):  # stand for all capsules; with a gate, one of them is on
-            on = bar == 2 and k == len(states) - 1 and model.top.gate.exclusive
+            on = bar == 2 and k == len(states) - 1 and model.top.gate.one_on
             colours = {"ec": ACCENT, "fc": ACCENT} if on else {"ec": QUIET, "fc": CARD}
             sheet.box(x[k] - 30, UP - 50 + 14.6 * bar, 60, 11, **colours)
         sheet.text(x[k], UP + 80, state.name, 13, ha="center", weight="bold")
         sheet.text(x[k], UP + 97, state.size, 13, QUIET, ha="center")
         if 0 < k < len(states) - 1:
             sheet.text(x[k], DOWN, state.name if state.shape else "capsules", 13, ha="center")
-    prior = "its fitted prior" if model.config.prior == "fitted" else "sigmoid(N(0, 1))"
+    prior = "its fitted prior" if model.sampling.prior == "fitted" else "sigmoid(N(0, 1))"
     sheet.text(x[-1], DOWN - 9, f"pose of {model.top.upper[1]}", 13, ha="center", weight="bold")
     sheet.text(x[-1], DOWN + 9, f"from {prior}", 12, QUIET, ha="center")
     height = 76 * generated.shape[0] / generated.shape[1]

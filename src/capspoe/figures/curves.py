@@ -14,8 +14,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from capspoe.figures.sheet import ACCENT, BAR, DPI, LINE, PAPER, QUIET, TEXT
-from capspoe.run.checkpoint import Stage
 from capspoe.run.log import readable_lines
+from capspoe.train.capsule_stage import depth_of
 
 STAGE = re.compile(r"autoencoder|capsules-[0-9]{1,4}")
 NEEDED = {"reconstruction", "baseline", "confidence", "temperature", "use"}  # for the charts of capsules
@@ -55,9 +55,10 @@ def columns(lines: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
 def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
     """The loss of stage 1; and of stage 2, for each layer: the error, the gate, and the use of each capsule."""
     found = []
-    layers = sum(Stage(stage).depth is not None for stage in stages)
+    layers = sum(depth_of(stage) is not None for stage in stages)
     for stage, lines in stages.items():
-        of, depth = columns(lines), Stage(stage).depth
+        of = columns(lines)
+        depth = depth_of(stage)
         if not of.keys() >= (NEEDED if depth is not None else {"loss"}):
             continue
         step = of["step"]

@@ -7,7 +7,7 @@ import torch
 from matplotlib.figure import Figure
 
 from capspoe.figures.sheet import Row, draw_rows
-from capspoe.model.gates import mask_off
+from capspoe.model.gates import only
 from capspoe.model.network import Network
 
 ROWS = ("image", "autoencoder", "its capsule", "all capsules")
@@ -37,8 +37,8 @@ def reconstructions(model: Network, images: Any) -> Reconstruction:
     parts, on = [], []
     for x in model.chunks(images):
         up = model.up(x)
-        alone = mask_off(up.hidden, up.winner)
-        ways = (x, model.codec.decode(up.code), model.down(alone, up.c), model.down(up.hidden, up.c))
+        alone = model.down(only(up.hidden, up.winner), up.c, on=up.winner)
+        ways = (x, model.codec.decode(up.code), alone, model.down(up.hidden, up.c))
         parts.append(np.stack([model.array(way) for way in ways]))
         on.append(up.winner.cpu().numpy())
     decoded = np.concatenate(parts, 1)

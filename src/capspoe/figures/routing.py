@@ -10,7 +10,7 @@ from capspoe.data import Dataset
 from capspoe.errors import InputError
 from capspoe.figures.sheet import ACCENT, LINE, QUIET, TEXT, Sheet
 from capspoe.model.checks import check_count
-from capspoe.model.gates import mask_off
+from capspoe.model.gates import only
 from capspoe.model.network import CHUNK, Network
 from capspoe.model.routing import squash_length
 
@@ -61,9 +61,14 @@ def routed(model: Network, image: Any) -> Routed:
     if len(x) != 1:
         raise InputError(f"give one image, not {len(x)}")
     up = model.up(x)
-    J, (_, h, w) = model.top.upper[0], model.codec.code_shape
-    alone = mask_off(up.hidden.expand(J, -1, -1), torch.arange(J, device=x.device))
-    decoded = [model.array(model.down(part, up.c.expand(len(part), -1, -1))) for part in alone.split(CHUNK)]
+    if model.codec.grid is None:
+        raise InputError("the lower capsules of this network have no place in the image, so they cannot be drawn")
+    h, w = model.codec.grid
+    capsules = torch.arange(model.top.upper[0], device=x.device)
+    decoded = []
+    for on in capsules.split(CHUNK):
+        alone = only(up.hidden.expand(len(on), -1, -1), on)
+        decoded.append(model.array(model.down(alone, up.c.expand(len(on), -1, -1), on=on)))
     return Routed(
         image=model.array(x)[0],
         code_on=squash_length(up.code)[0].reshape(h, w, -1).cpu().numpy(),

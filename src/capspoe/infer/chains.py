@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from capspoe.errors import InputError
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 
@@ -30,16 +31,29 @@ class PoseDensity(NamedTuple):
     a_JV: Float[Tensor, "J V"]
     b_JN: Float[Tensor, "J N"]  # b - W mu
 
+    @staticmethod
+    def exists(layer: CapsuleLayer) -> bool:
+        """Whether a layer's poses have such a density: one capsule is on, and its neurons are real numbers."""
+        return layer.gate.one_on and layer.neurons.real
+
+    @staticmethod
+    def require(layer: CapsuleLayer, what: str) -> None:
+        """Raise an InputError that names what needs the density of the poses."""
+        if not PoseDensity.exists(layer):
+            raise InputError(f"{what} need the gate and gaussian neurons")
+
     @classmethod
     def of(cls, layer: CapsuleLayer) -> "PoseDensity":
-        """That of a layer with gaussian neurons and the gate."""
+        """The density of a layer with gaussian neurons and the gate."""
+        cls.require(layer, "densities of poses")
         J, N = layer.upper
         w_JNV = (layer.w_JNMI * layer.mean_routing[:, None, None]).detach().reshape(J, N, -1)
         a_JV = layer.a.detach().transpose(1, 2).reshape(J, -1)
-        return cls(w_JNV, a_JV, layer.b.detach() - torch.einsum("jnv,v->jn", w_JNV, layer.mu.T.flatten()))
+        b_JN = layer.b.detach() - torch.einsum("jnv,v->jn", w_JNV, layer.mu.T.flatten())
+        return cls(w_JNV, a_JV, b_JN)
 
     def logits(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C V"]:
-        """Those of P(x | h)."""
+        """Logits of P(x | h)."""
         return torch.baddbmm(self.a_JV[:, None], h, self.w_JNV)
 
     def log_density(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]:
@@ -47,7 +61,7 @@ class PoseDensity(NamedTuple):
         return linear + F.softplus(self.logits(h)).sum(-1)
 
     def gradient(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C N"]:
-        """Of the log density."""
+        """Gradient of the log density."""
         p = torch.sigmoid(self.logits(h))
         return torch.baddbmm(self.b_JN[:, None] - h, p, self.w_JNV.transpose(1, 2))
 

@@ -18,12 +18,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
-from capspoe.errors import InputError
 from capspoe.infer.cache import cached_on
 from capspoe.infer.chains import PoseDensity, hmc
-from capspoe.model.autoencoder import ConvAutoencoder
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
@@ -108,8 +105,7 @@ class Annealed(NamedTuple):
 @torch.no_grad()
 def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> LogZ:
     """log Z from both sides."""
-    if not layer.gate.exclusive or layer.neurons.name != "gaussian":
-        raise InputError("likelihoods need the gate and gaussian neurons")
+    PoseDensity.require(layer, "likelihoods")
     J, N = layer.upper
     p = PoseDensity.of(layer)
     found = torch.arange(J * MODES, device=layer.d.device)
@@ -191,11 +187,8 @@ def score(network: Network, images: Any) -> Scores:
     middle = (log_z.lower + log_z.upper) / 2
     for x in network.chunks(images):
         up = network.up(x)
-        given = torch.zeros(len(x), device=x.device)
-        if isinstance(network.codec, ConvAutoencoder):
-            decoded = network.codec.decode(up.code).clamp(1e-6, 1 - 1e-6)
-            given = -F.binary_cross_entropy(decoded, x, reduction="none").sum((1, 2, 3))
-        miss = (network.down(up.state, up.c) - x).square().mean((1, 2, 3))
+        given = network.codec.log_likelihood(x, up.code)
+        miss = (network.down(up.state, up.c, on=up.winner) - x).square().mean((1, 2, 3))
         found = (log_weight(network.top, up.x).double() - middle, given.double(), up.winner, miss)
         parts.append([t.cpu().numpy() for t in found])
     code, pixels, capsule, error = (np.concatenate(values) for values in zip(*parts, strict=True))

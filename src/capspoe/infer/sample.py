@@ -1,5 +1,6 @@
-"""Generation: the paper's way, from the fitted prior, and with further Gibbs steps."""
+"""Generation: poses drawn from a prior, decoded, with further Gibbs steps if wanted."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -7,16 +8,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from capspoe.config import PRIORS
 from capspoe.errors import InputError
 from capspoe.infer.chains import PoseDensity, hmc, split_r_hat
 from capspoe.model.checks import check_capsule, check_choice, check_count, check_seed
-from capspoe.model.gates import by_capsule, mask_off, place
+from capspoe.model.gates import place
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import CHUNK, Network
 from capspoe.model.noise import Noise
+from capspoe.model.routed import Slots
 
-STEPS, LEAPS = 200, 16  # transitions of Hamiltonian Monte Carlo from noise to a sample, and leapfrog steps of each
+STEPS = 200  # transitions of Hamiltonian Monte Carlo from noise to a sample
+LEAPS = 16  # leapfrog steps of each
+CAPSULE_STREAM = 100  # streams of random numbers; 101 and 102 belong to the fitted prior
+STANDARD_STREAM = 102
+CHAIN_STREAM = 103
 
 
 class Samples(NamedTuple):
@@ -43,11 +48,11 @@ def sample(
 
     Parameters
     ----------
-    count : number of images in all. (`capspoe sample --count` is the number from each capsule.)
+    count : number of images in all
     capsule : a capsule, a list to cycle through, or None: in proportion to the capsules' use
-    prior : "fitted", the distribution of the capsule's own training images; "model", the energy's own, by chains from
-        noise; "standard", the paper's sigmoid(N(0, 1)); None, the model's default
-    gibbs : steps of the energy's own chain, with the same capsule on: codes drawn, routed, poses drawn
+    prior : a name in `PRIORS`: "fitted", the distribution of the capsule's own training images; "model", the energy's
+        own, by chains from noise; "standard", the paper's sigmoid(N(0, 1)); None, the model's default
+    gibbs : steps of the energy's own chain: codes drawn, routed, poses drawn; with the gate the same capsule stays on
     seed : the same seed gives the same images
     prior_scale : factor on the standard deviation of the fitted prior (sampling temperature); None, the model's own
     """
@@ -80,53 +85,79 @@ def sample_at(
     """The images numbered `index` of the endless sequence that the seed stands for."""
     check_count("gibbs", gibbs, minimum=0)
     check_seed(seed)
-    prior = prior or network.config.prior
-    check_choice("prior", prior, PRIORS)
-    if prior == "model" and not (network.top.gate.exclusive and network.top.neurons.name == "gaussian"):
-        raise InputError("prior 'model' needs the gate and gaussian neurons")
-    scale = network.config.prior_scale if prior_scale is None else prior_scale
+    prior = prior or network.sampling.prior
+    check_choice("prior", prior, tuple(PRIORS))
+    scale = network.sampling.prior_scale if prior_scale is None else prior_scale
     if not 0 <= scale <= 100:
         raise InputError(f"prior_scale must be between 0 and 100, not {scale!r}")
-    logit_scale = network.config.logit_scale
-    if logit_scale is None and (gibbs or prior != "fitted"):
-        logit_scale = 1.0  # only poses that the prior draws are sharpened, unless a scale was set
+    logit_scale = network.sampling.logit_scale
+    if logit_scale is None and (gibbs or not PRIORS[prior].sharpened):
+        logit_scale = 1.0  # unless a scale was set
     rows = torch.from_numpy(index).to(network.device)
     noise = Noise(int(seed), 0, rows)
     if on is None:
-        chosen = noise.choose(100, network.prior.use.expand(len(index), -1))
+        chosen = noise.choose(CAPSULE_STREAM, network.prior.use.expand(len(index), -1))
     else:
         chosen = torch.from_numpy(on).to(network.device)
-    c = None
-    if prior == "model":
-        pose = equilibrium(network.top, chosen, noise, STEPS)
-        c = (network.top.mean_routing / network.top.fan).expand(len(rows), -1, -1)
-    elif prior == "standard":
-        pose = torch.sigmoid(noise.normal(102, network.top.upper[1]))
-    else:
-        pose = network.top.hidden_mean(network.prior.sample(chosen, noise, scale))
+    pose = PRIORS[prior].draw(network, chosen, noise, scale)
     h = place(pose, chosen, network.top.upper[0])
+    c = network.top.reverse(h)
     for step in range(gibbs):
         c, h = gibbs_step(network.top, h, c, chosen, Noise(int(seed), 1 + step, rows))
     images = network.down(h, c, logit_scale, chosen)
     return Samples(network.array(images), chosen.cpu().numpy())
 
 
+# Priors: each draws the poses (B, N) of the capsules that are on.
+
+
+class Prior(NamedTuple):
+    """A way to draw poses."""
+
+    draw: Callable[[Network, Int[Tensor, " B"], Noise, float], Float[Tensor, "B N"]]
+    sharpened: bool = False  # whether the logit scale that was fitted after training applies to its poses
+
+
+def fitted(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float) -> Float[Tensor, "B N"]:
+    """Poses like those of the capsule's own training images."""
+    return network.top.hidden_mean(network.prior.sample(on, noise, scale))
+
+
+def standard(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float) -> Float[Tensor, "B N"]:
+    """The paper's: sigmoid(N(0, 1)) (section 4.1)."""
+    return torch.sigmoid(noise.normal(STANDARD_STREAM, network.top.upper[1]))
+
+
+def model(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float) -> Float[Tensor, "B N"]:
+    """Poses from the energy itself."""
+    return equilibrium(network.top, on, noise, STEPS)
+
+
+PRIORS: dict[str, Prior] = {
+    "fitted": Prior(fitted, sharpened=True),
+    "model": Prior(model),
+    "standard": Prior(standard),
+}
+
+
 def equilibrium(layer: CapsuleLayer, on: Int[Tensor, " B"], noise: Noise, steps: int) -> Float[Tensor, "B N"]:
     """Poses from the energy itself: chains of Hamiltonian Monte Carlo in the capsules that are on, from noise."""
-    rows, own, _ = by_capsule(on, layer.upper[0])  # spare chains repeat the first
-    density, index = PoseDensity.of(layer), noise.index[rows.flatten()]
-    h = noise.normal(103, layer.upper[1])[rows]
+    density = PoseDensity.of(layer)
+    slots = Slots.of(on, layer.upper[0])  # spare chains repeat the first
+    index = noise.index[slots.entry_JP.flatten()]
+    h = noise.normal(CHAIN_STREAM, layer.upper[1])[slots.entry_JP]
     for step in range(steps):
         h = hmc(density, h, Noise(noise.seed, 1 + step, index), LEAPS).h
-    return h[on, own]
+    return h[on, slots.slot]
 
 
 def r_hat(layer: CapsuleLayer, chains: int = 8, seed: int = 0) -> Float[Tensor, " J"]:
     """Split R-hat of each capsule's chains over the second half of the steps from noise that a sample takes."""
     J, N = layer.upper
     index = torch.arange(J * chains, device=layer.d.device)
-    density, draws = PoseDensity.of(layer), []
-    h = Noise(seed, 0, index).normal(103, N).view(J, chains, N)
+    density = PoseDensity.of(layer)
+    draws = []
+    h = Noise(seed, 0, index).normal(CHAIN_STREAM, N).view(J, chains, N)
     for step in range(STEPS):
         h = hmc(density, h, Noise(seed, 1 + step, index), LEAPS).h
         draws.append(h)
@@ -143,9 +174,10 @@ def gibbs_step(
     """x ~ P(x | h) with the routing weights c, then h ~ P(h | x) with those that x routes by; both are returned.
 
     This is the chain that contrastive divergence trains: states are drawn, x goes down by the weights of its way up.
-    With one routing iteration it is exact.
+    With the gate the capsule that is on stays on; without it all capsules take part. With one routing iteration the
+    chain is exact.
     """
     mean = layer.visible_mean(h, c, on)
     x = (noise.uniform(0, *layer.lower) < mean).to(mean)
     c, z = layer(x)
-    return c, mask_off(layer.sample_hidden(layer.hidden_mean(z), noise, 1), on)
+    return c, layer.gate.mask(layer.sample_hidden(layer.hidden_mean(z), noise, 1), on)

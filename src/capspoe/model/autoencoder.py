@@ -7,25 +7,12 @@ from torch.nn import functional as F
 
 from capspoe.errors import InputError
 from capspoe.model.checks import check_count
+from capspoe.model.codec import NEURONS, Codec, CodecMap, from_capsules, to_capsules
 from capspoe.model.noise import Noise
 from capspoe.model.subpixel import SubpixelTransposed
 
-NEURONS = 8  # channels in a lower capsule
 
-
-def to_capsules(code: Float[Tensor, "B C h w"]) -> Float[Tensor, "B I 8"]:
-    """Every eight neighbouring channels at one position form a capsule: i = (row * w + column) * C / 8 + group."""
-    B, C, h, w = code.shape
-    return code.permute(0, 2, 3, 1).reshape(B, h * w * C // NEURONS, NEURONS)
-
-
-def from_capsules(x: Float[Tensor, "B I 8"], code_shape: tuple[int, int, int]) -> Float[Tensor, "B C h w"]:
-    """The inverse of `to_capsules`."""
-    C, h, w = code_shape
-    return x.reshape(x.shape[0], h, w, C).permute(0, 3, 1, 2)
-
-
-class ConvAutoencoder(nn.Module):
+class ConvAutoencoder(Codec):
     """Two convolutions down, two up, any image size and channel count.
 
     conv 9x9, LeakyReLU, conv 9x9 stride 2, sigmoid: the code, in (0, 1) to match the energy model's neurons.
@@ -34,8 +21,6 @@ class ConvAutoencoder(nn.Module):
     In training, normal noise of `code_noise` is added before the code's sigmoid, which drives the code toward
     0 and 1 (Salakhutdinov and Hinton 2009), and `dropout` is applied to the code.
     """
-
-    has_images = True
 
     def __init__(
         self,
@@ -59,21 +44,21 @@ class ConvAutoencoder(nn.Module):
         middle = (height - kernel + 1, width - kernel + 1)
         h, w = ((side - kernel) // 2 + 1 for side in middle)
         spare = (middle[0] - ((h - 1) * 2 + kernel), middle[1] - ((w - 1) * 2 + kernel))
-        self.image, self.channels, self.kernel = image, channels, kernel
+        self.image = image
+        self.channels = channels
+        self.kernel = kernel
         self.code_shape = (channels, h, w)
-        self.dropout, self.code_noise = dropout, code_noise
+        self.grid = (h, w)
+        self.capsules = (h * w * channels // NEURONS, NEURONS)
+        self.dropout = dropout
+        self.code_noise = code_noise
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.down_1 = nn.Conv2d(colours, channels, kernel)
             self.down_2 = nn.Conv2d(channels, channels, kernel, stride=2)
             self.up_1 = nn.ConvTranspose2d(channels, channels, kernel, stride=2, output_padding=spare)
             self.up_2 = SubpixelTransposed(channels, colours, kernel)
-
-    @property
-    def capsules(self) -> tuple[int, int]:
-        """(number of lower capsules, neurons in each)."""
-        C, h, w = self.code_shape
-        return (h * w * C // NEURONS, NEURONS)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def code_logits(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B c h w"]:
         return self.down_2(F.leaky_relu(self.down_1(images), inplace=True))
@@ -100,3 +85,27 @@ class ConvAutoencoder(nn.Module):
             code = code * kept / (1 - self.dropout)
         logits = self.image_logits(code)
         return F.binary_cross_entropy_with_logits(logits, images, reduction="none").mean((1, 2, 3))
+
+    def maps(self) -> list[CodecMap]:
+        height, width, colours = self.image
+        channels, h, w = self.code_shape
+        k = self.kernel
+        features = CodecMap(
+            "features",
+            (height - k + 1, width - k + 1, channels),
+            (f"convolution {k}x{k}", f"[{k}, {k}, {colours}, {channels}]", "LeakyReLU"),
+            (f"transposed {k}x{k}", "sigmoid"),
+            (count_parameters(self.down_1), count_parameters(self.up_2)),
+        )
+        code = CodecMap(
+            "code",
+            (h, w, channels),
+            (f"convolution {k}x{k} / 2", f"[{k}, {k}, {channels}, {channels}]", "sigmoid"),
+            (f"transposed {k}x{k} / 2", "LeakyReLU"),
+            (count_parameters(self.down_2), count_parameters(self.up_1)),
+        )
+        return [features, code]
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,14 +1,14 @@
 """Capsules made directly from a table of features, without an autoencoder."""
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from capspoe.model.autoencoder import NEURONS
 from capspoe.model.checks import check_count
+from capspoe.model.codec import NEURONS, Codec
 
 
-class FeatureCode(nn.Module):
+class FeatureCode(Codec):
     """The identity, used instead of an autoencoder: neighbouring features form a lower capsule.
 
     Up to eight features are one capsule; more are divided evenly, at most eight in each, and the last capsule is
@@ -20,6 +20,7 @@ class FeatureCode(nn.Module):
     def __init__(self, features: int) -> None:
         super().__init__()
         check_count("the number of features", features)
+        self.image = (1, features, 1)
         self.features = features
         count = -(-features // NEURONS)
         self.capsules = (count, -(-features // count))
@@ -30,3 +31,9 @@ class FeatureCode(nn.Module):
 
     def decode(self, x: Float[Tensor, "B I M"]) -> Float[Tensor, "B 1 1 features"]:
         return x.reshape(len(x), -1)[:, None, None, : self.features]
+
+    def log_likelihood(
+        self, images: Float[Tensor, "B 1 1 features"], x: Float[Tensor, "B I M"]
+    ) -> Float[Tensor, " B"]:
+        """0: the code is the row itself."""
+        return images.new_zeros(len(images))

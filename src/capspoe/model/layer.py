@@ -16,6 +16,7 @@ from capspoe.model.neurons import NEURONS
 from capspoe.model.noise import Noise
 from capspoe.model.routing import Agreement, Normalize, Routing, reverse_route, route
 
+MARGIN = 1e-4  # mean codes are kept this far from 0 and 1
 ROUTING_RATE = 0.02  # of the running mean of the routing weights, per batch
 
 
@@ -49,7 +50,6 @@ class CapsuleLayer(nn.Module):
     centred : whether to subtract the mean code mu (I, M)
     normalize, agreement, sharpness, detach_routing : see `capspoe.route`
     initial_std : standard deviation of the initial w
-    chains : persistent chains in each capsule for training, with the gate and gaussian neurons; 0: none
     seed : seed of the initial w; by default it is drawn as `torch.manual_seed` says
 
     Attributes
@@ -61,7 +61,6 @@ class CapsuleLayer(nn.Module):
 
     d: Tensor
     mu: Tensor
-    chains: Tensor | None
     mean_routing: Tensor
 
     def __init__(
@@ -78,7 +77,6 @@ class CapsuleLayer(nn.Module):
         sharpness: float = 1.0,
         initial_std: float = 0.05,
         detach_routing: bool = False,
-        chains: int = 0,
         seed: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -93,22 +91,26 @@ class CapsuleLayer(nn.Module):
         check_choice("agreement", agreement, ("cosine", "dot"))
         if not (math.isfinite(sharpness) and math.isfinite(initial_std) and initial_std >= 0):
             raise InputError("sharpness and initial_std must be finite, and initial_std not negative")
-        self.lower, self.upper = (int(lower[0]), int(lower[1])), (int(upper[0]), int(upper[1]))
-        self.iterations, self.gate, self.neurons = iterations, GATES[gate], NEURONS[neurons]
-        self.normalize, self.agreement, self.sharpness = normalize, agreement, float(sharpness)
-        self.bias, self.centred, self.detach_routing = bias, centred, detach_routing
+        self.lower = (int(lower[0]), int(lower[1]))
+        self.upper = (int(upper[0]), int(upper[1]))
+        self.iterations = iterations
+        self.gate = GATES[gate]
+        self.neurons = NEURONS[neurons]
+        self.normalize = normalize
+        self.agreement = agreement
+        self.sharpness = float(sharpness)
+        self.bias = bias
+        self.centred = centred
+        self.detach_routing = detach_routing
         (I, M), (J, N) = self.lower, self.upper
         rng = None if seed is None else torch.Generator().manual_seed(seed)
         start = torch.randn((J, N, M, I), generator=rng, dtype=dtype)
         self.w_JNMI = nn.Parameter(initial_std * start)
-        own = (J,) if self.gate.exclusive else ()  # with the gate every capsule has its own visible bias
-        self.a = nn.Parameter(torch.zeros(*own, I, M, dtype=dtype), requires_grad=bias is True)
+        bias_shape = self.gate.bias.shape(J, self.lower)
+        self.a = nn.Parameter(torch.zeros(bias_shape, dtype=dtype), requires_grad=bias is True)
         self.b = nn.Parameter(torch.zeros(J, N, dtype=dtype), requires_grad=bool(bias))
         self.register_buffer("d", torch.zeros(J, dtype=dtype))
         self.register_buffer("mu", torch.zeros(I, M, dtype=dtype))
-        persistent = chains and self.gate.exclusive and neurons == "gaussian"
-        first = torch.randn((J, chains, N), generator=rng, dtype=dtype)
-        self.register_buffer("chains", first if persistent else None)
         self.register_buffer("mean_routing", torch.ones(J, I, dtype=dtype))
 
     @classmethod
@@ -144,7 +146,8 @@ class CapsuleLayer(nn.Module):
         if self.centred:
             self.mu.copy_(mean)
         if self.bias:
-            self.a.copy_(torch.logit(mean if group_means is None else group_means.to(self.mu), eps=1e-4))
+            start = mean if group_means is None else group_means.to(self.mu)
+            self.a.copy_(torch.logit(start, eps=MARGIN))
         if self.bias and group_means is not None:
             self.d.copy_((self.a * self.mu - F.softplus(self.a)).sum((1, 2)))
             self.d.sub_(self.d.mean())
@@ -178,10 +181,12 @@ class CapsuleLayer(nn.Module):
 
     def preactivation(self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, "B J N"]:
         """z_j = sum_i c_ij W_ij (x_i - mu_i) + b_j (Eq. 5) for fixed c; None means uniform weights."""
-        x, w, r = x - self.mu, self.w_JNMI, self.relative(c)
+        x = x - self.mu
+        w = self.w_JNMI
+        r = self.relative(c)
         if r is None:
             return torch.einsum("jnmi,bim->bjn", w, x) + self.b
-        # one upper capsule after the other, in this order: no (B, J, I, M) is stored
+        # One upper capsule after the other, in this order: no (B, J, I, M) is stored.
         z_J = [torch.einsum("bi,bim,nmi->bn", r[:, j], x, w[j]) for j in range(self.upper[0])]
         return torch.stack(z_J, 1) + self.b
 
@@ -209,8 +214,9 @@ class CapsuleLayer(nn.Module):
         `on` is the capsule whose visible bias counts, (B,), or the weight of each, (B, J); by default those that are
         not 0.
         """
-        w, r, own = self.w_JNMI, self.relative(c), self.gate.exclusive
-        a = torch.einsum("bj,jim->bim", on_weights(h, on), self.a) if own else self.a
+        w = self.w_JNMI
+        r = self.relative(c)
+        a = self.gate.bias.logits(self.a, on_weights(h, on))
         if r is None:
             return torch.sigmoid(a + torch.einsum("jnmi,bjn->bim", w, h))
         y = a.expand(h.shape[0], -1, -1)
@@ -227,7 +233,7 @@ class CapsuleLayer(nn.Module):
         if self.iterations == 1:
             return None
         if self.agreement == "cosine" and (
-            self.gate.exclusive or (not kernels.is_tracing() and bool(((h != 0).any(-1).sum(-1) <= 1).all()))
+            self.gate.one_on or (not kernels.is_tracing() and bool(((h != 0).any(-1).sum(-1) <= 1).all()))
         ):
             return None
         return reverse_route(h, self.W, self.iterations, self.agreement, self.sharpness).c
@@ -242,35 +248,23 @@ class CapsuleLayer(nn.Module):
         on: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, " B"]:
         """E(x, h) for fixed c (Eq. 9). With the gate, `on` is the capsule that is on; h is 0 elsewhere."""
-        energy = self.neurons.energy(h).sum((1, 2)) - (self.preactivation(x, c) * h).sum((1, 2))
-        if not self.gate.exclusive:
-            return energy - (self.a * x).sum((1, 2))
-        if on is None:
-            raise InputError("on is needed: with the gate the energy depends on which capsule is on")
-        return energy - (self.a[on] * (x - self.mu)).sum((1, 2)) - self.d[on]
+        joint = (self.preactivation(x, c) * h).sum((1, 2))
+        visible = self.gate.bias.energy(self.a, x, self.mu, on)
+        return self.neurons.energy(h).sum((1, 2)) - joint + visible + self.gate.energy(self.d, on)
 
     def log_evidence(self, z: Float[Tensor, "B J N"], x: Float[Tensor, "B I M"]) -> Float[Tensor, "B J"]:
         """F_j = log of the sum of exp(z_j . h_j - E_0(h_j)) over capsule j's states; with the gate + a_j'(x - mu).
 
         The sum is sum_n log(1 + exp(z_jn)) for binary neurons, |z_j|^2 / 2 for gaussian ones (up to a constant).
         """
-        log_evidence = self.neurons.log_partition(z).sum(-1)
-        if self.gate.exclusive:
-            log_evidence = log_evidence + (x - self.mu).flatten(1) @ self.a.flatten(1).T
-        return log_evidence
+        return self.neurons.log_partition(z).sum(-1) + self.gate.bias.evidence(self.a, x, self.mu)
 
     def free_energy(self, x: Float[Tensor, "B I M"], c: Float[Tensor, "B J I"] | None) -> Float[Tensor, " B"]:
         """-log P(x) - log Z for fixed c: the marginal of Eq. 13, whose product runs over j and n."""
-        total = self.gate.log_evidence(self.log_evidence(self.preactivation(x, c), x), self.d)
-        return -total if self.gate.exclusive else -total - (self.a * x).sum((1, 2))
+        log_evidence = self.log_evidence(self.preactivation(x, c), x)
+        return -self.gate.total_evidence(log_evidence, self.d) - self.gate.bias.shared_evidence(self.a, x)
 
     @torch.no_grad()
     def balance(self, use: Float[Tensor, " J"], rate: float, share: Float[Tensor, " J"] | None = None) -> None:
-        """Move the gate's bias toward a target use (default: equal): d_j += rate (share_j - use_j) / share_j.
-
-        Shares below 1 / 2J divide by that instead, or one image of a rare group would move d by hundreds.
-        """
-        J = self.upper[0]
-        share = torch.full_like(use, 1 / J) if share is None else share
-        self.d.add_(rate * (share - use) / share.clamp_min(0.5 / J))
-        self.d.sub_(self.d.mean())
+        """Move the gate's bias d toward a target use of the capsules (default: equal)."""
+        self.gate.balance(self.d, use, rate, share)

@@ -1,6 +1,6 @@
-"""The whole network: an autoencoder, the capsule layers on its code, and the prior of the top layer."""
+"""The whole network: a codec, the capsule layers on its code, and the prior of the top layer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -8,14 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from capspoe.config import Config, parse_layers
 from capspoe.errors import InputError
-from capspoe.model.autoencoder import ConvAutoencoder
 from capspoe.model.checks import check_choice
-from capspoe.model.features import FeatureCode
-from capspoe.model.gates import mask_off, place
+from capspoe.model.codec import as_codec
+from capspoe.model.gates import Gate, only, place
 from capspoe.model.layer import CapsuleLayer
-from capspoe.model.prior import CapsulePrior
+from capspoe.model.prior import CapsulePrior, Sampling
 from capspoe.model.recognition import Recognition
 
 CHUNK = 256  # images processed at once, so that memory does not grow with their number
@@ -24,13 +22,13 @@ CHUNK = 256  # images processed at once, so that memory does not grow with their
 class Up(NamedTuple):
     """Images on their way up."""
 
-    code: Float[Tensor, "B i 8"]  # the autoencoder's code, as lower capsules
+    code: Float[Tensor, "B i m"]  # the codec's code, as lower capsules
     x: Float[Tensor, "B I M"]  # the input of the top layer: the code, unless there are several layers
     c: Float[Tensor, "B J I"]  # routing weights of the top layer
     z: Float[Tensor, "B J N"]  # pre-activations of the top layer
     on: Float[Tensor, "B J"]  # P(capsule is on)
     hidden: Float[Tensor, "B J N"]  # each capsule's pose: the mean of h given that it is on
-    exclusive: bool  # whether exactly one capsule is on
+    gate: Gate  # of the top layer
 
     @property
     def winner(self) -> Int[Tensor, " B"]:
@@ -39,8 +37,8 @@ class Up(NamedTuple):
 
     @property
     def state(self) -> Float[Tensor, "B J N"]:
-        """The top-layer state of the images: the winner alone with an exclusive gate, else all capsules."""
-        return mask_off(self.hidden, self.winner) if self.exclusive else self.hidden
+        """The top-layer state of the images: the winner alone where one capsule is on, else all capsules."""
+        return self.gate.mask(self.hidden, self.winner)
 
 
 class Encoded(NamedTuple):
@@ -59,47 +57,45 @@ class Network(nn.Module):
 
     Images go in as uint8 (0 to 255) or float (0 to 1) arrays of shape (n, H, W), (n, H, W, C) or one image
     without n, and come out as float32 in [0, 1] of shape (n, H, W, C).
+
+    Parameters
+    ----------
+    codec : images to lower capsules and back: a `Codec`, or any nn.Module with `encode` and `decode`
+    layers : the capsule layers, bottom first; each one's upper capsules are the lower ones of the next
+    prior : the prior of the top layer's poses, fitted after training
+    sampling : how images are generated unless a call says otherwise
+    image : (height, width, colours), for a codec that does not know it
+    crop : images larger than this are cropped from the centre
     """
 
     logit_scale: Tensor
-    recognition: Recognition | None = None  # helps `explain`, if there is one; no part of the weights
+    recognition: Recognition | None  # helps `explain`, if there is one
 
-    def __init__(self, config: Config, image: tuple[int, int, int], code: FeatureCode | None = None) -> None:
-        """`code` replaces the autoencoder for tables of features."""
+    def __init__(
+        self,
+        codec: nn.Module,
+        layers: Sequence[CapsuleLayer],
+        prior: CapsulePrior | None = None,
+        sampling: Sampling = Sampling(),  # noqa: B008
+        image: tuple[int, int, int] | None = None,
+        crop: int | None = None,
+    ) -> None:
         super().__init__()
-        self.config, self.image = config, image
-        self.codec = cast(ConvAutoencoder, code) or ConvAutoencoder(
-            image, config.channels, config.dropout, config.code_noise, seed=config.seed
-        )
-        lower = self.codec.capsules
-        shapes = parse_layers(config.layers)
-        self.layers = nn.ModuleList()
-        for depth, upper in enumerate(shapes):
-            top = depth == len(shapes) - 1
-            self.layers.append(
-                CapsuleLayer(
-                    lower,
-                    upper,
-                    iterations=config.iterations,
-                    gate=config.gate if top else "none",
-                    neurons=config.neurons if top else "binary",
-                    bias=config.bias,
-                    centred=config.centred,
-                    normalize=config.normalize,
-                    agreement=config.agreement,
-                    sharpness=config.sharpness,
-                    chains=config.chains,
-                    seed=config.seed + depth,
-                )
-            )
-            lower = upper
-        self.prior = CapsulePrior(*shapes[-1], components=config.prior_components)
+        self.codec = as_codec(codec, image)
+        self.image = self.codec.image
+        self.sampling = sampling
+        self.crop = crop
+        if not layers:
+            raise InputError("a network needs one capsule layer or more")
+        below = self.codec.capsules
+        for depth, layer in enumerate(layers):
+            if layer.lower != below:
+                raise InputError(f"layer {depth} takes {layer.lower} lower capsules, but there are {below} below it")
+            below = layer.upper
+        self.layers = nn.ModuleList(layers)
+        self.prior = CapsulePrior(*below) if prior is None else prior
         self.register_buffer("logit_scale", torch.ones(()))
-        self.codec.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def set_recognition(self, net: Recognition | None) -> None:
-        """Let `explain` use a recognition network, which stays outside the state_dict."""
-        object.__setattr__(self, "recognition", net)
+        self.register_module("recognition", None)
 
     @property
     def stack(self) -> list[CapsuleLayer]:
@@ -126,8 +122,9 @@ class Network(nn.Module):
         """Route a code through all layers."""
         x = self.layer_input(code, len(self.layers) - 1)
         c, z = self.top(x)
-        on, hidden = self.top.on_probability(z, x), self.top.hidden_mean(z)
-        return Up(code, x, c, z, on, hidden, self.top.gate.exclusive)
+        on = self.top.on_probability(z, x)
+        hidden = self.top.hidden_mean(z)
+        return Up(code, x, c, z, on, hidden, self.top.gate)
 
     def up(self, images: Float[Tensor, "B C H W"]) -> Up:
         """Images to capsules."""
@@ -145,7 +142,7 @@ class Network(nn.Module):
         Parameters
         ----------
         h : the states
-        c : routing weights of the top layer, such as those of the way up; by default reverse routing finds them
+        c : routing weights of the top layer, such as those of the way up; by default those of `CapsuleLayer.reverse`
         logit_scale : factor on the code's logits; by default the model's own. P(x | h) averages over what h leaves
             open, so it is less decided than real codes are. 1 leaves the probabilities as they are.
         on : the capsule that is on, (B,), or the weight of each, (B, J); by default those that are not 0
@@ -157,9 +154,11 @@ class Network(nn.Module):
     ) -> Float[Tensor, "B i m"]:
         """The code that `down` decodes."""
         x = self.top.visible_mean(h, self.top.reverse(h) if c is None else c, on)
-        scale = self.config.logit_scale if logit_scale is None else logit_scale
-        if scale != 1:
-            x = torch.sigmoid((self.logit_scale if scale is None else scale) * torch.logit(x, eps=1e-6))
+        scale: Tensor | float | None = self.sampling.logit_scale if logit_scale is None else logit_scale
+        if scale is None:
+            scale = self.logit_scale
+        if isinstance(scale, Tensor) or scale != 1:
+            x = torch.sigmoid(scale * torch.logit(x, eps=1e-6))
         for layer in reversed(self.stack[:-1]):
             x = layer.visible_mean(x, layer.reverse(x))
         return x
@@ -175,8 +174,8 @@ class Network(nn.Module):
 
     def tensor(self, images: Any) -> Float[Tensor, "B C H W"]:
         """Images as the network takes them; larger ones of a cropped data set are cropped from the centre."""
-        array = np.asarray(images)
         height, width, colours = self.image
+        array = np.asarray(images)
         if array.dtype == np.uint8:
             array = array.astype(np.float32) / 255
         elif array.dtype.kind != "f":
@@ -185,8 +184,8 @@ class Network(nn.Module):
             array = array[None]
         if array.ndim == 3:
             array = array[..., None]
-        if array.ndim == 4 and self.config.crop:
-            array = centre_crop(array, self.config.crop)
+        if array.ndim == 4 and self.crop:
+            array = centre_crop(array, self.crop)
         if array.ndim != 4 or array.shape[1:] != self.image or not len(array):
             raise InputError(
                 f"images must have shape (n, {height}, {width}, {colours}), not {np.shape(images)}; "
@@ -214,9 +213,13 @@ class Network(nn.Module):
     @torch.no_grad()
     def encode(self, images: Any) -> Encoded:
         """Which capsule is on for each image, and the pose of every capsule."""
-        ups = map(self.up, self.chunks(images))
-        parts = [(up.on.cpu().numpy(), up.hidden.cpu().numpy()) for up in ups]
-        return Encoded(*map(np.concatenate, zip(*parts, strict=True)))
+        on = []
+        hidden = []
+        for chunk in self.chunks(images):
+            up = self.up(chunk)
+            on.append(up.on.cpu().numpy())
+            hidden.append(up.hidden.cpu().numpy())
+        return Encoded(np.concatenate(on), np.concatenate(hidden))
 
     @torch.no_grad()
     def decode(self, hidden: Any, on: Any = None) -> np.ndarray:
@@ -234,11 +237,16 @@ class Network(nn.Module):
             raise InputError(f"hidden must have shape (n, {J}, {N}), not {tuple(h.shape)}")
         if not bool(torch.isfinite(h).all()):
             raise InputError("hidden contains NaN or infinite values")
-        if on is not None:
-            h = mask_off(h, winners(on, len(h), J).to(self.device))
-        elif self.top.gate.exclusive and bool(((h != 0).any(-1).sum(-1) > 1).any()):
-            raise InputError("hidden has several capsules on; pass `on` to say which one counts")
-        return np.concatenate([self.array(self.down(part)) for part in h.split(CHUNK)])
+        if on is None:
+            active = (h != 0).any(-1)
+            for count in active.sum(-1).unique().tolist():
+                self.top.gate.check_on(count)
+            winner = active.float().argmax(-1)
+        else:
+            winner = winners(on, len(h), J).to(self.device)
+            h = only(h, winner)
+        decoded = [self.down(part, on=own) for part, own in zip(h.split(CHUNK), winner.split(CHUNK), strict=True)]
+        return np.concatenate([self.array(images) for images in decoded])
 
     @torch.no_grad()
     def reconstruct(self, images: Any, through: Literal["capsules", "autoencoder"] = "capsules") -> np.ndarray:
@@ -253,7 +261,7 @@ class Network(nn.Module):
                 decoded.append(self.array(self.codec.decode(self.codec.encode(x))))
             else:
                 up = self.up(x)
-                decoded.append(self.array(self.down(up.state, up.c)))
+                decoded.append(self.array(self.down(up.state, up.c, on=up.winner)))
         return np.concatenate(decoded)
 
 

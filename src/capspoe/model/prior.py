@@ -1,6 +1,7 @@
 """The prior of each capsule's pose: the distribution that its own training images induce."""
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,6 +11,20 @@ from torch import Tensor, nn
 from capspoe.model.noise import Noise
 
 IMAGES_PER_PARAMETER = 5  # images per dimension and component; with fewer a mixture gets fewer components
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How images are generated unless a call says otherwise.
+
+    prior          name of the prior that poses are drawn from; `infer.sample.PRIORS` lists them
+    prior_scale    factor on the fitted prior's standard deviation (sampling temperature)
+    logit_scale    factor on the decoded code's logits; None takes the one that was fitted after training
+    """
+
+    prior: str = "fitted"
+    prior_scale: float = 1.5
+    logit_scale: float | None = None
 
 
 class CapsulePrior(nn.Module):

@@ -29,25 +29,12 @@ from capspoe.atomic import disk_errors, replacing, sync_folder, write_atomic, wr
 from capspoe.config import Config, from_dict
 from capspoe.errors import RunError, damaged
 
-FORMAT = 2  # incremented when another version of capspoe could misread the folder
+FORMAT = 3  # incremented when another version of capspoe could misread the folder
 KEPT = 2  # checkpoints to keep, so that one damaged file does not lose the run
 EXPORTED = "model.safetensors"
 
 
-class Stage(str):
-    """A stage of training: autoencoder, capsules-0, capsules-1, ..., prior, done."""
-
-    @classmethod
-    def capsules(cls, depth: int) -> "Stage":
-        return cls(f"capsules-{depth}")
-
-    @property
-    def depth(self) -> int | None:
-        """The capsule layer that is being trained, if it is one."""
-        return int(self.removeprefix("capsules-")) if self.startswith("capsules-") else None
-
-
-AUTOENCODER, PRIOR, DONE = Stage("autoencoder"), Stage("prior"), Stage("done")
+DONE = "done"  # the stage of a finished run
 
 
 class Run(NamedTuple):
@@ -60,7 +47,7 @@ class Run(NamedTuple):
 class State:
     """Where training stands: steps done of a stage, and what the log needs to resume."""
 
-    stage: Stage = AUTOENCODER
+    stage: str = ""  # the name of a stage, or DONE
     step: int = 0
     seconds: float = 0.0
     metrics_bytes: int = 0  # length of metrics.jsonl
@@ -236,7 +223,7 @@ def _parse_state(state: State) -> State:
     counts = (state.step, state.metrics_bytes, window["steps"], window["images"])
     sums = [n for value in window["sums"].values() for n in (value if isinstance(value, list) else [value])]
     valid = (
-        re.fullmatch(r"autoencoder|capsules-[0-9]{1,4}|prior|done", state.stage)
+        re.fullmatch(r"[a-z0-9-]{1,40}", state.stage)
         and all(isinstance(n, int) and 0 <= n < 2**60 for n in counts)
         and all(isinstance(n, float) and math.isfinite(n) for n in sums)
         and isinstance(state.seconds, (int, float))
@@ -245,7 +232,7 @@ def _parse_state(state: State) -> State:
     )
     if not valid:
         raise ValueError("state")
-    return dataclasses.replace(state, stage=Stage(state.stage))
+    return state
 
 
 def clean(folder: Path) -> None:

@@ -7,7 +7,6 @@ summary.json         what the capsules are called, for pages about the network f
 config.json          the settings, as in a run folder, and the SHA-256 of the weights
 model.safetensors    the weights
 samples.png          the paper's Figure 3
-recognition.safetensors    the recognition network of `capspoe explain`, if the run has one
 """
 
 import dataclasses
@@ -21,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capspoe import __version__
-from capspoe.atomic import remove_files, write_atomic
+from capspoe.atomic import write_atomic
 from capspoe.config import data_name, train_command
 from capspoe.errors import InputError, RunError
-from capspoe.run import recognition
 from capspoe.run.checkpoint import EXPORTED, json_bytes, settings, tensor_bytes
 from capspoe.run.pictures import write_sample_grid
 
@@ -51,9 +49,7 @@ def write(
     write_atomic(folder / "config.json", json_bytes(config))
     write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
     write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
-    remove_files(folder, recognition.FILE)  # of another network
-    written = [folder / name for name in FILES]
-    return written if model.recognition is None else [*written, recognition.write(model.recognition, folder)]
+    return [folder / name for name in FILES]
 
 
 def download(name: str | Path, **options: Any) -> Path:
@@ -61,7 +57,7 @@ def download(name: str | Path, **options: Any) -> Path:
     if Path(name).is_dir():
         return Path(name)
     with _library(name) as library:
-        return Path(library.snapshot_download(str(name), allow_patterns=[*FILES, recognition.FILE], **options))
+        return Path(library.snapshot_download(str(name), allow_patterns=list(FILES), **options))
 
 
 def upload(model: "CapsulePoE", run: Path | None, name: str, private: bool | None, **options: Any) -> str:

@@ -23,7 +23,7 @@ from capspoe import distributed
 from capspoe.atomic import disk_errors, write_atomic
 from capspoe.errors import CapspoeError, DivergedError
 from capspoe.run import checkpoint
-from capspoe.run.checkpoint import DONE, Stage, State, hashes_of
+from capspoe.run.checkpoint import DONE, State, hashes_of
 
 WINDOW = 50  # steps in a line of metrics.jsonl
 CHECKED_FILES = ("environment.json",)  # every checkpoint keeps their checksums
@@ -91,7 +91,7 @@ class TrainingLog:
         self.console.print(line, markup=False, soft_wrap=True)
 
     @contextmanager
-    def stage(self, name: Stage, title: str, steps: int, done: int) -> Iterator[None]:
+    def stage(self, name: str, title: str, steps: int, done: int) -> Iterator[None]:
         """A stage of `steps` steps, `done` of which are finished, with a progress bar on a terminal."""
         self.name, self.steps, self.done_before = name, steps, done
         self.stage_began = self.window_began = time.monotonic()
@@ -109,7 +109,7 @@ class TrainingLog:
         bad = next((n for n, v in metrics.items() if isinstance(v, float) and not math.isfinite(v)), None)
         if bad:
             advice = "lower the learning rate and run again (the last good checkpoint is kept)"
-            stage = str(self.name)
+            stage = self.name
             raise DivergedError(f"training diverged in stage {stage!r} at step {step}: {bad} is not finite; {advice}")
         self.progress.update(self.task, completed=step)
         if self.window.steps < WINDOW and step < self.steps:
@@ -138,7 +138,7 @@ class TrainingLog:
         self.stopping = decision == 2
         return decision > 0
 
-    def save(self, stage: Stage, step: int, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
+    def save(self, stage: str, step: int, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
         """Add a checkpoint; then stop if requested."""
         if distributed.is_main():
             files = hashes_of(self.folder, *(FINAL_FILES if stage == DONE else CHECKED_FILES))

@@ -7,16 +7,18 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from capspoe.config import Device
-from capspoe.errors import CapspoeWarning, DamageWarning, InputError, damaged
+from capspoe.config import Config, Device
+from capspoe.errors import CapspoeWarning, DamageWarning, InputError, RunError, damaged
 from capspoe.infer.complete import complete
 from capspoe.infer.explain import Explanation, Search, explain
 from capspoe.infer.likelihood import score
 from capspoe.infer.sample import sample
-from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.build import build_network
 from capspoe.model.checks import check_choice
+from capspoe.model.codec import Codec
 from capspoe.model.network import Network
-from capspoe.run import checkpoint, hub, recognition
+from capspoe.model.recognition import Recognition
+from capspoe.run import checkpoint, hub
 from capspoe.run.bundled import find_run
 
 
@@ -39,7 +41,26 @@ class CapsulePoE(Network):
     >>> new = model.sample(20, seed=1).images
     """
 
-    stage: checkpoint.Stage = checkpoint.AUTOENCODER  # how far it is trained
+    stage: str | None = None  # how far the training of its run got
+    _config: Config | None = None
+
+    @classmethod
+    def build(cls, config: Config, image: tuple[int, int, int], codec: Codec | None = None) -> "CapsulePoE":
+        """An untrained network from settings, for images of shape (height, width, colours)."""
+        network = build_network(config, image, codec, cls)
+        network.config = config
+        return network
+
+    @property
+    def config(self) -> Config:
+        """The settings that it was built from."""
+        if self._config is None:
+            raise RunError("this network was put together from parts and has no settings; save its state_dict()")
+        return self._config
+
+    @config.setter
+    def config(self, config: Config) -> None:
+        self._config = config
 
     sample = sample
     """Generate images; see `capspoe.infer.sample.sample`."""
@@ -63,12 +84,10 @@ class CapsulePoE(Network):
         if saved.state.stage != checkpoint.DONE:
             text = f"{folder} is not finished (stage {saved.state.stage}): expect poor images until it is trained"
             warnings.warn(text, CapspoeWarning, stacklevel=2)
-        model = cls(run.config, run.image)
+        model = cls.build(run.config, run.image)
         model.load_weights(saved.weights)
         model.stage = saved.state.stage
-        model.to(find_device(device)).eval()
-        model.set_recognition(recognition.read(folder, model))
-        return model
+        return model.to(find_device(device)).eval()
 
     @classmethod
     def from_pretrained(cls, name: str | Path, device: str = "cpu", **options: Any) -> "CapsulePoE":
@@ -98,17 +117,15 @@ class CapsulePoE(Network):
 
     def save(self, folder: str | Path) -> None:
         """Write the network as a finished run folder."""
-        if not isinstance(self.codec, ConvAutoencoder):
-            raise InputError("a network of plain features has no run folder; save the estimator with skops instead")
         checkpoint.create(Path(folder), self.config, self.image)
         checkpoint.save(Path(folder), checkpoint.State(checkpoint.DONE), self.state_dict(), {})
-        if self.recognition is not None:
-            recognition.write(self.recognition, Path(folder))
 
     def load_weights(self, weights: dict[str, Tensor]) -> None:
-        """Set all weights, after checking names, shapes, types and values."""
+        """Set all weights, perhaps with a recognition network, after checking names, shapes, types and values."""
+        if any(name.startswith("recognition.") for name in weights) and self.recognition is None:
+            self.recognition = Recognition(self.image, self.top.upper[0]).requires_grad_(False)
         own = self.state_dict()
-        fits = set(own) == set(weights)
+        fits = own.keys() == weights.keys()
         if not fits or any(own[k].shape != weights[k].shape or own[k].dtype != weights[k].dtype for k in own):
             raise damaged("the weights do not fit the settings in config.json")
         if not all(bool(torch.isfinite(value).all()) for value in weights.values()):

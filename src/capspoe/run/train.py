@@ -10,25 +10,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from capspoe import __version__, data, distributed
 from capspoe.atomic import locked, remove_files
-from capspoe.config import FREE_TO_CHANGE, Config, check, fill_auto
+from capspoe.config import FREE_TO_CHANGE, Config, check, counts_groups, fill_auto
 from capspoe.config import preset as preset_config
-from capspoe.errors import InputError, RunError, damaged
+from capspoe.errors import InputError, RunError
 from capspoe.memory import memory
 from capspoe.run import checkpoint, recovery
 from capspoe.run import codes as codes_file
-from capspoe.run.checkpoint import AUTOENCODER, DONE, PRIOR, Saved, Stage, State
+from capspoe.run.checkpoint import DONE, Saved, State
 from capspoe.run.log import TrainingLog
 from capspoe.run.model import CapsulePoE, find_device
 from capspoe.run.pictures import write_sample_grid
-from capspoe.train import optimizers, spectral, targets
-from capspoe.train.fit_prior import PRIOR_IMAGES, fit_prior
-from capspoe.train.loops import Step, autoencoder_steps, capsule_steps, mean_input, planned_steps
+from capspoe.train import spectral
+from capspoe.train.build import build_stages
+from capspoe.train.capsule_stage import CapsuleStage
+from capspoe.train.fit import Callback, Progress, run_stages
+from capspoe.train.prior_stage import PRIOR_IMAGES, fit_prior
+from capspoe.train.stage import Stage, Step, Training
 
-Callback = Callable[[dict[str, Any]], None]  # gets each line of metrics.jsonl
+Listener = Callable[[dict[str, Any]], None]  # gets each line of metrics.jsonl
 IN_MEMORY = 4 << 30  # decode images into memory up to this many bytes, and a quarter of the machine's memory
 FROM_PYTHON = "images from Python"  # the value of config.data for images that were passed as an object
 
@@ -47,7 +49,7 @@ def train(
     config: Config | None = None,
     resume: bool = False,
     quiet: bool = False,
-    callback: Callback | None = None,
+    callback: Listener | None = None,
     **changes: Any,
 ) -> CapsulePoE:
     """Train as `capspoe train` does, and return the trained network.
@@ -82,44 +84,143 @@ def train_run(
     resume: bool = False,
     given: data.MapStyle | None = None,
     quiet: bool = False,
-    callback: Callback | None = None,
+    callback: Listener | None = None,
 ) -> Trained:
     """Train into a folder; see `train`."""
     config = config.replace(data=data.absolute(config.data))
     check(config)
     if config.threads:
         torch.set_num_threads(config.threads)
-    with distributed.process_group(), contextlib.ExitStack() as stack:
+    with distributed.process_group():
+        config, dataset = open_settings_and_images(config, folder, resume, given)
         with distributed.fail_together():
-            if resume or checkpoint.exists(folder):
-                config = resumed_config(folder, config, resume)
-            dataset = open_images(config, given)
-        if "auto" in config.layers:
-            found = distributed.broadcast_object(lambda: count_groups(dataset, config))
-            config = config.replace(layers=fill_auto(config.layers, found))
+            # Before anything is written: these refuse settings that do not fit.
+            model = CapsulePoE.build(config, image_shape(config, dataset)).to(find_device(config.device))
+            stages = build_stages(config, model)
+        with locked_folder(folder, model, dataset) as environment:
+            saved = restore(folder, model, environment, quiet)
+            if saved is not None and saved.state.stage == DONE:
+                return finished(model, saved.state.seconds, was_done=True)
+            log = TrainingLog(folder, saved.state if saved else State(), config.checkpoint_seconds, quiet)
+            if callback and distributed.is_main():
+                log.listeners.append(callback)
+            with contextlib.closing(log), log.stopping_on_signals():
+                train_stages(folder, model, dataset, stages, log, saved)
+            return finished(model, log.seconds, was_done=False)
+
+
+def finished(model: CapsulePoE, seconds: float, was_done: bool) -> Trained:
+    model.stage = DONE
+    return Trained(model.eval(), seconds, was_done)
+
+
+def open_settings_and_images(
+    config: Config, folder: Path, resume: bool, given: data.MapStyle | None
+) -> tuple[Config, data.Dataset]:
+    """The settings of the run, those of the folder if it is resumed, and its images. Counts groups if asked to."""
+    with distributed.fail_together():
+        if resume or checkpoint.exists(folder):
+            config = resumed_config(folder, config, resume)
+        dataset = open_images(config, given)
+    if counts_groups(config.layers):
+        groups = distributed.broadcast_object(lambda: count_groups(dataset, config))
+        config = config.replace(layers=fill_auto(config.layers, groups))
+    return config, dataset
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> Iterator[dict[str, Any]]:
+    """Keep other trainings out of the folder, and prepare it; gives a description of the environment."""
+    environment: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
         with distributed.fail_together():
-            # Before anything is written: it refuses settings that do not fit.
-            model = CapsulePoE(config, image_shape(config, dataset)).to(find_device(config.device))
             if distributed.is_main():
                 stack.enter_context(locked(folder, wait=False))
                 environment = prepare_folder(folder, model, dataset)
-        there = bool(checkpoint.numbered(folder))
-        saved = distributed.broadcast_object(lambda: checkpoint.newest(folder) if there else None)
-        if saved:
-            model.load_weights(saved.weights)
-        with distributed.fail_together():
-            if distributed.is_main():
-                recovery.recover(folder, model, saved, environment, quiet)
-        state = saved.state if saved else State()
-        seconds, was_done = state.seconds, state.stage == DONE
-        if not was_done:
-            log = TrainingLog(folder, state, config.checkpoint_seconds, quiet)
-            log.listeners += [callback] if callback and distributed.is_main() else []
-            with contextlib.closing(log), log.stopping_on_signals():
-                Trainer(folder, model, dataset, log, saved).run()
-            seconds = log.seconds
-        model.stage = DONE
-        return Trained(model.eval(), seconds, was_done)
+        yield environment
+
+
+def restore(folder: Path, model: CapsulePoE, environment: dict[str, Any], quiet: bool) -> Saved | None:
+    """Load the newest intact checkpoint, if there is one, and repair what is damaged in the folder."""
+    there = bool(checkpoint.numbered(folder))
+    saved = distributed.broadcast_object(lambda: checkpoint.newest(folder) if there else None)
+    if saved:
+        model.load_weights(saved.weights)
+    with distributed.fail_together():
+        if distributed.is_main():
+            recovery.recover(folder, model, saved, environment, quiet)
+    return saved
+
+
+def train_stages(
+    folder: Path,
+    model: CapsulePoE,
+    dataset: data.Dataset,
+    stages: list[Stage],
+    log: TrainingLog,
+    saved: Saved | None,
+) -> None:
+    """Do what is left of the training, with checkpoints in between."""
+    with distributed.fail_together():
+        if model.config.tensorboard and distributed.is_main():
+            log.listeners.append(tensorboard_listener(folder))
+    start = None
+    if saved is not None:
+        start = Progress(saved.state.stage, saved.state.step, saved.optimizer)
+    training = Training(
+        model, dataset, lambda: codes_file.codes_in_folder(model, dataset, folder, log), info=log.info
+    )
+    run_stages(training, stages, [FolderCallback(folder, log)], start)
+    del training  # closes the codes
+    if distributed.is_main():
+        log.save(DONE, 0, model.state_dict(), {})
+        remove_files(folder, *codes_file.FILES)
+
+
+class FolderCallback(Callback):
+    """Log every step, save checkpoints, and draw samples while the top layer trains."""
+
+    def __init__(self, folder: Path, log: TrainingLog) -> None:
+        self.folder = folder
+        self.log = log
+
+    def begin(self, training: Training) -> None:
+        self.training = training
+
+    @contextlib.contextmanager
+    def stage(self, stage: Stage, first: int, last: int) -> Iterator[None]:
+        self.previews = self._previews(stage, last)
+        if last == 0:
+            yield
+            return
+        with self.log.stage(stage.name, stage.title, last, first):
+            yield
+
+    def step(self, stage: Stage, step: Step) -> None:
+        if step.number in self.previews:
+            codes = self.training.codes
+            some = codes[:: 1 + len(codes) // (8 * PRIOR_IMAGES)]
+            fit_prior(self.training.network, some, components=1)
+            self._draw()
+        self.log.step(step.number, step.images, step.metrics, stage.shown)
+        if self.log.save_due():
+            self.log.save(stage.name, step.number, self.training.network.state_dict(), stage.state())
+
+    def finished(self, stage: Stage, following: Stage | None) -> None:
+        if following is None:
+            self._draw()
+        else:
+            self.log.save(following.name, 0, self.training.network.state_dict(), {})
+
+    def _previews(self, stage: Stage, last: int) -> set[int]:
+        """Steps after which samples are drawn: the first epoch of the top layer, and half of its training."""
+        if not isinstance(stage, CapsuleStage) or stage.depth < len(self.training.network.layers) - 1:
+            return set()
+        return {stage.schedule.steps_per_epoch(self.training.count), last // 2}
+
+    def _draw(self) -> None:
+        if distributed.is_main():
+            write_sample_grid(self.training.network, self.folder / "samples.png")
 
 
 def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
@@ -137,7 +238,7 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
     if resume and not named and not Path(stored.data).expanduser().exists():
         stored = stored.replace(data=wanted.data)  # the images moved; their fingerprint is compared later
     stored = stored.replace(**{name: getattr(wanted, name) for name in FREE_TO_CHANGE})
-    wanted = wanted.replace(layers=stored.layers) if "auto" in wanted.layers else wanted  # the number found then
+    wanted = wanted.replace(layers=stored.layers) if counts_groups(wanted.layers) else wanted  # the number found then
     ours, theirs = dataclasses.asdict(wanted), dataclasses.asdict(stored)
     different = [f"{name} {theirs[name]!r} -> {ours[name]!r}" for name in ours if theirs[name] != ours[name]]
     if different and not resume:
@@ -178,117 +279,6 @@ def open_images(config: Config, given: data.MapStyle | None = None) -> data.Data
     return dataset.in_memory(data.workers_for(dataset)) if dataset.nbytes <= room else dataset
 
 
-class Trainer:
-    """The stages that an unfinished run still has to do, with checkpoints in between."""
-
-    def __init__(
-        self, folder: Path, model: CapsulePoE, dataset: data.Dataset, log: TrainingLog, saved: Saved | None
-    ) -> None:
-        self.folder, self.model, self.dataset, self.log = folder, model, dataset, log
-        self.stage, self.step = (saved.state.stage, saved.state.step) if saved else (AUTOENCODER, 0)
-        self.optimizer_state = saved.optimizer if saved else {}
-
-    def run(self) -> None:
-        with distributed.fail_together():
-            if self.model.config.tensorboard and distributed.is_main():
-                self.log.listeners.append(tensorboard_listener(self.folder))
-        if self.stage == AUTOENCODER:
-            self.autoencoder()
-            self.next_stage()
-        codes = codes_file.codes_in_folder(self.model, self.dataset, self.folder, self.log)
-        while self.stage != PRIOR:
-            self.capsules(codes)
-            self.next_stage()
-        self.log.info("fitting the prior of every capsule")
-        self.draw(codes)
-        del codes
-        if distributed.is_main():
-            self.log.save(DONE, 0, self.model.state_dict(), {})
-            remove_files(self.folder, *codes_file.FILES)
-
-    def next_stage(self) -> None:
-        depth = 0 if self.stage.depth is None else self.stage.depth + 1
-        self.stage, self.step = Stage.capsules(depth) if depth < len(self.model.layers) else PRIOR, 0
-        self.optimizer_state = {}
-        self.log.save(self.stage, 0, self.model.state_dict(), {})
-
-    def autoencoder(self) -> None:
-        model, optimizer = self.model, optimizers.autoencoder_optimizer(self.model)
-        steps = self.plan(model.config.autoencoder_epochs)
-        loop = autoencoder_steps(model, self.dataset, optimizer, self.step, steps)
-        self.follow(loop, optimizer, steps, "1 autoencoder", ("loss",))
-
-    def capsules(self, codes: np.ndarray) -> None:
-        model, depth = self.model, self.stage.depth
-        if depth is None or depth >= len(model.layers):
-            raise damaged(f"the stage {str(self.stage)!r} does not fit the settings")
-        layer = model.stack[depth]
-        found = self.gate_targets(codes) if layer is model.top else None
-        if self.step == 0:
-            means = targets.group_means(found, codes, model) if found else None
-            layer.start_from(mean_input(model, depth, codes), means)
-        optimizer, steps = optimizers.capsule_optimizer(layer, model.config), self.plan(model.config.epochs)
-        title = "2 capsules" if len(model.layers) == 1 else f"2 capsules, layer {depth + 1}"
-        preview = {-(-len(codes) // model.config.batch_size), steps // 2} if layer is model.top else {}
-
-        def loop() -> Iterator[Step]:
-            for step in capsule_steps(model, depth, codes, optimizer, self.step, steps, found):
-                if step.number in preview:
-                    self.draw(codes[:: 1 + len(codes) // (8 * PRIOR_IMAGES)], components=1)
-                yield step
-
-        extra = {"gate_targets": found.capsule} if found else {}
-        self.follow(loop(), optimizer, steps, title, ("reconstruction", "confidence"), extra)
-
-    def draw(self, codes: np.ndarray, components: int | None = None) -> None:
-        """Fit the prior and draw samples.png."""
-        fit_prior(self.model, codes, components)
-        if distributed.is_main():
-            write_sample_grid(self.model, self.folder / "samples.png")
-
-    def plan(self, epochs: int) -> int:
-        """The number of steps of a stage; says so if it has extra epochs."""
-        config, count = self.model.config, len(self.dataset)
-        steps = planned_steps(epochs, count, config)
-        actual = steps // -(-count // config.batch_size)
-        if actual > epochs:
-            self.log.info(f"{actual} epochs instead of {epochs}, to reach --min-steps {config.min_steps}")
-        return steps
-
-    def follow(
-        self,
-        loop: Iterator[Step],
-        optimizer: torch.optim.Optimizer,
-        steps: int,
-        title: str,
-        show: tuple[str, ...],
-        extra: dict[str, Tensor] | None = None,
-    ) -> None:
-        """Run a loop to its end: log every step, save when it is time, with `extra` tensors."""
-        distributed.broadcast(*self.model.state_dict().values())
-        optimizers.restore_optimizer(optimizer, self.optimizer_state)
-        with self.log.stage(self.stage, title, steps, self.step):
-            for step in loop:
-                self.log.step(step.number, step.images, step.metrics, show)
-                if self.log.save_due():
-                    tensors = {**optimizers.optimizer_tensors(optimizer), **(extra or {})}
-                    self.log.save(self.stage, step.number, self.model.state_dict(), tensors)
-
-    def gate_targets(self, codes: np.ndarray) -> targets.GateTargets | None:
-        """The gate's targets, from the checkpoint or found now; None if the gate anneals."""
-        model, log = self.model, self.log
-        if not targets.wanted(model):
-            return None
-        groups = self.optimizer_state.pop("gate_targets", None)
-        if groups is None:
-            log.info("clustering the codes for the gate's targets")
-            groups = distributed.broadcast_object(lambda: targets.find_groups(model, codes))
-        if groups is None:
-            log.info("too few different images for spectral clustering: the gate anneals instead")
-            return None
-        return targets.GateTargets.of(groups, model, len(codes))
-
-
 def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> dict[str, Any]:
     """Write the settings unless they are there, remove temporary files, and describe the environment."""
     fingerprint = dataset.fingerprint()
@@ -314,7 +304,7 @@ def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> di
     }
 
 
-def tensorboard_listener(folder: Path) -> Callback:
+def tensorboard_listener(folder: Path) -> Listener:
     """Write each line of metrics.jsonl as TensorBoard scalars too."""
     try:
         from torch.utils.tensorboard import SummaryWriter

@@ -7,20 +7,31 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from capspoe.model.network import Network, centre_crop
-from capspoe.train.loops import to_tensor
 
 BATCH = 512  # images encoded at once
+
+
+def to_tensor(pixels: np.ndarray, device: torch.device) -> Float[Tensor, "B C H W"]:
+    """uint8 (B, H, W, C) to float (B, C, H, W) in [0, 1], channels last in memory."""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).to(device).permute(0, 3, 1, 2).float().div_(255)
+
+
+def code_batch(codes: np.ndarray, index: np.ndarray, device: torch.device) -> Float[Tensor, "B I M"]:
+    """Some of the codes, as float32."""
+    return torch.from_numpy(codes[index]).to(device).float()
 
 
 @torch.no_grad()
 def encode_pixels(network: Network, pixels: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Batches of uint8 images to batches of codes."""
-    crop = network.config.crop
     for batch in pixels:
-        x = to_tensor(centre_crop(batch, crop) if crop else batch, network.device)
-        yield network.codec.encode(x).cpu().numpy().astype(np.float16)
+        if network.crop is not None:
+            batch = centre_crop(batch, network.crop)
+        yield network.codec.encode(to_tensor(batch, network.device)).cpu().numpy().astype(np.float16)
 
 
 def codes_in_memory(network: Network, pixels: np.ndarray) -> np.ndarray:

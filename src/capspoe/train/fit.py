@@ -1,42 +1,147 @@
-"""Training on arrays in memory, by the loops of `loops.py`."""
+"""Train a network: run its stages one after the other, and tell the callbacks.
 
-from collections.abc import Callable
+>>> network = capspoe.build_network(image=(28, 28, 1))
+>>> capspoe.fit(network, images, epochs=3)
+>>> network.sample(10).images
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from capspoe.data import ArrayDataset
-from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe import distributed
+from capspoe.config import Config
+from capspoe.data import ArrayDataset, Dataset
+from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
-from capspoe.train import loops
+from capspoe.train.build import build_stages
 from capspoe.train.codes import codes_in_memory
-from capspoe.train.fit_prior import fit_prior
-from capspoe.train.loops import Step
-from capspoe.train.optimizers import autoencoder_optimizer, capsule_optimizer
-from capspoe.train.targets import GateTargets, find_groups, group_means, wanted
-
-OnStep = Callable[[str, Step, int], None]  # stage, step, steps in the stage
+from capspoe.train.stage import Stage, Step, Training
 
 
-def fit(network: Network, rows: np.ndarray, on_step: OnStep = lambda *_: None) -> None:
-    """Both stages on pixels (n, H, W, C), or the second on codes (n, I, M) where there is no autoencoder."""
-    if isinstance(network.codec, ConvAutoencoder):
-        steps = loops.planned_steps(network.config.autoencoder_epochs, len(rows), network.config)
-        optimizer = autoencoder_optimizer(network)
-        for step in loops.autoencoder_steps(network, ArrayDataset(rows), optimizer, 0, steps):
-            on_step("autoencoder", step, steps)
-        rows = codes_in_memory(network, rows)
-    fit_capsules(network, rows, on_step)
+class Callback:
+    """What happens beside training: a subclass logs, saves or draws. Every method may be left out."""
+
+    def begin(self, training: Training) -> None:
+        """Training begins."""
+
+    def stage(self, stage: Stage, first: int, last: int) -> AbstractContextManager[Any]:
+        """Surround the steps of a stage, which goes on from step `first`."""
+        return nullcontext()
+
+    def step(self, stage: Stage, step: Step) -> None:
+        """A step is finished."""
+
+    def finished(self, stage: Stage, following: Stage | None) -> None:
+        """A stage is finished; `following` is the next one."""
 
 
-def fit_capsules(network: Network, codes: np.ndarray, on_step: OnStep = lambda *_: None) -> None:
-    """Every capsule layer on codes (n, I, M), then the prior."""
-    steps = loops.planned_steps(network.config.epochs, len(codes), network.config)
-    for depth, layer in enumerate(network.stack):
-        groups = find_groups(network, codes) if layer is network.top and wanted(network) else None
-        targets = None if groups is None else GateTargets.of(groups, network, len(codes))
-        means = None if targets is None else group_means(targets, codes, network)
-        layer.start_from(loops.mean_input(network, depth, codes), means)
-        optimizer = capsule_optimizer(layer, network.config)
-        for step in loops.capsule_steps(network, depth, codes, optimizer, 0, steps, targets):
-            on_step(f"capsules-{depth}", step, steps)
-    fit_prior(network, codes)
+@dataclass
+class Progress:
+    """Where a training stands: steps done of a stage, and the state that the stage had saved."""
+
+    stage: str
+    step: int = 0
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+
+def fit(
+    network: Network,
+    images: Any = None,
+    stages: Sequence[Stage] | None = None,
+    callbacks: Sequence[Callback] = (),
+    *,
+    codes: np.ndarray | None = None,
+    **settings: Any,
+) -> None:
+    """Train a network on images in memory.
+
+    Parameters
+    ----------
+    network : the network, which is changed
+    images : a `capspoe.data.Dataset`, or an array or tensor (n, H, W), (n, H, W, C) or (n, C, H, W): uint8, or float
+        in [0, 1]
+    stages : the stages of training; by default those that the settings ask for
+    callbacks : objects that log, save or draw meanwhile
+    codes : (n, I, M) in [0, 1], the codes of the images; then only the capsules are trained, and images are not
+        needed
+    **settings : settings of `capspoe train`, such as epochs=3, learning_rate=1e-3, seed=1
+    """
+    if stages is None:
+        stages = build_stages(Config().replace(**settings), network)
+    elif settings:
+        raise InputError(f"give stages or settings, not both: {min(settings)!r} has no effect on stages")
+    if codes is not None:
+        given = codes
+        stages = [stage for stage in stages if stage.name != "autoencoder"]
+        training = Training(network, None, lambda: given)
+    else:
+        dataset = as_dataset(images, network)
+        training = Training(network, dataset, lambda: codes_in_memory(network, dataset.images().pixels))
+    network.train()
+    run_stages(training, stages, callbacks)
+    network.eval()
+
+
+def run_stages(
+    training: Training, stages: Sequence[Stage], callbacks: Sequence[Callback] = (), start: Progress | None = None
+) -> None:
+    """Run the stages, from the first one or from where a training stopped."""
+    network = training.network
+    start = start or Progress(stages[0].name)
+    names = [stage.name for stage in stages]
+    if start.stage not in names:
+        raise damaged(f"the stage {start.stage!r} does not fit the settings")
+    for callback in callbacks:
+        callback.begin(training)
+    for position in range(names.index(start.stage), len(stages)):
+        stage = stages[position]
+        resumed = stage.name == start.stage
+        first = start.step if resumed else 0
+        last = stage.steps(training.count)
+        stage.begin(training, first, start.state if resumed else {})
+        distributed.broadcast(*network.state_dict().values())
+        with all_of(callback.stage(stage, first, last) for callback in callbacks):
+            for step in stage.run(training, first, last):
+                for callback in callbacks:
+                    callback.step(stage, step)
+        following = stages[position + 1] if position + 1 < len(stages) else None
+        for callback in callbacks:
+            callback.finished(stage, following)
+
+
+@contextmanager
+def all_of(contexts: Iterator[AbstractContextManager[Any]]) -> Iterator[None]:
+    """Enter several context managers."""
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
+def as_dataset(images: Any, network: Network) -> Dataset:
+    """Images in memory as a data set of the network's shape."""
+    if isinstance(images, Dataset):
+        return images
+    if isinstance(images, Tensor):
+        images = images.detach().cpu().numpy()
+    array = np.asarray(images)
+    if array.dtype.kind == "f":
+        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
+            raise InputError("float images must have values in [0, 1], and no NaN")
+        array = np.rint(255 * array).astype(np.uint8)
+    if array.dtype != np.uint8:
+        raise InputError(f"images must be uint8 or float, not {array.dtype}")
+    height, width, colours = network.image
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim == 4 and array.shape[1:] == (colours, height, width) and array.shape[1:] != network.image:
+        array = array.transpose(0, 2, 3, 1)
+    fits = array.ndim == 4 and len(array) and (array.shape[1:] == network.image or network.crop is not None)
+    if not fits:
+        raise InputError(f"images must have shape (n, {height}, {width}, {colours}), not {np.shape(images)}")
+    return ArrayDataset(np.ascontiguousarray(array))

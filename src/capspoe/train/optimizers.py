@@ -1,52 +1,29 @@
-"""The optimizers of both stages, and their state as tensors for checkpoints."""
+"""Optimizers, and their state as named tensors for checkpoints."""
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from capspoe.config import BINARY_RATE, Config
 from capspoe.errors import damaged
-from capspoe.model.layer import CapsuleLayer
-from capspoe.model.network import Network
-from capspoe.train.cd import Gradients
 
 
-def autoencoder_optimizer(network: Network) -> torch.optim.Optimizer:
+def make_optimizer(
+    name: str,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    learning_rate: float,
+    weight_decay: float,
+    momentum: float,
+) -> torch.optim.Optimizer:
     """Adam, or SGD with momentum; weight decay on the weights only."""
-    c, parameters = network.config, list(network.codec.parameters())
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": c.autoencoder_weight_decay},
-        {"params": [p for p in parameters if p.ndim == 1]},
-    ]
-    if c.autoencoder_optimizer == "adam":
-        return torch.optim.Adam(groups, c.autoencoder_learning_rate)
-    return torch.optim.SGD(groups, c.autoencoder_learning_rate, c.momentum)
-
-
-def capsule_optimizer(layer: CapsuleLayer, config: Config) -> torch.optim.SGD:
-    """SGD with momentum; weight decay on the weights only."""
-    groups: list[dict[str, Any]] = [{"params": [layer.w_JNMI], "weight_decay": config.weight_decay}]
-    if layer.bias:
-        groups.append({"params": [layer.a, layer.b]})
-    return torch.optim.SGD(groups, lr=capsule_learning_rate(layer, config), momentum=config.momentum)
-
-
-def capsule_learning_rate(layer: CapsuleLayer, config: Config) -> float:
-    """`learning_rate` is for the top layer's neurons; binary layers below gaussian ones take 10 times as much."""
-    other = layer.neurons.name != config.neurons
-    return config.learning_rate * (BINARY_RATE if other else 1)
-
-
-def set_gradients(layer: CapsuleLayer, ascent: Gradients) -> None:
-    """Hand the gradients of contrastive divergence to the optimizer, which descends.
-
-    With the gate each capsule sees 1 / J of the images; sqrt(J) makes up for some of that.
-    """
-    gain = math.sqrt(layer.upper[0]) if layer.gate.exclusive else 1.0
-    for parameter, gradient in zip((layer.w_JNMI, layer.a, layer.b), ascent, strict=False):
-        parameter.grad = -gain * gradient if parameter.requires_grad else None
+    groups: list[dict[str, Any]] = [{"params": list(weights), "weight_decay": weight_decay}]
+    if biases:
+        groups.append({"params": list(biases)})
+    if name == "adam":
+        return torch.optim.Adam(groups, learning_rate)
+    return torch.optim.SGD(groups, learning_rate, momentum)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -56,18 +33,21 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state as named tensors."""
-    return {
-        f"{number}.{name}": torch.as_tensor(value)
-        for number, state in optimizer.state_dict()["state"].items()
-        for name, value in state.items()
-        if value is not None
-    }
+    tensors = {}
+    for number, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            if value is not None:
+                tensors[f"{number}.{name}"] = torch.as_tensor(value)
+    return tensors
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """The inverse of `optimizer_tensors`."""
+    """The inverse of `optimizer_tensors`; refuses tensors that do not fit."""
+    shapes: dict[str, torch.Size] = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            shapes[str(len(shapes))] = parameter.shape
     state: dict[int, dict[str, Tensor]] = {}
-    shapes = {str(k): p.shape for k, p in enumerate(p for g in optimizer.param_groups for p in g["params"])}
     for name, value in tensors.items():
         number, _, key = name.partition(".")
         fits = number in shapes and value.shape in (shapes[number], ())

@@ -1,6 +1,7 @@
 """The gate's targets: which capsule should be on for each training image."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -9,6 +10,37 @@ from torch import Tensor
 
 from capspoe.errors import damaged
 from capspoe.model.network import Network
+from capspoe.train.codes import code_batch
+from capspoe.train.stage import Training
+
+
+class TargetFinder(Protocol):
+    """A way to find the gate's targets."""
+
+    def find(self, training: Training) -> Int[Tensor, " n"] | None:
+        """The target capsule of each training image, or None if the images do not fall into groups."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpectralTargets:
+    """Spectral clusters of the codes' nearest-neighbour graph.
+
+    neighbours   of each code in the graph
+    seed         of k-means
+    """
+
+    neighbours: int = 5
+    seed: int = 0
+
+    def find(self, training: Training) -> Int[Tensor, " n"] | None:
+        from capspoe.train.spectral import spectral_groups  # not above: its libraries take seconds to import
+
+        capsules = training.network.top.upper[0]
+        groups = spectral_groups(training.codes, capsules, self.neighbours, self.seed)
+        if groups is None:
+            return None
+        return torch.from_numpy(groups).to(torch.int32)
 
 
 class GateTargets(NamedTuple):
@@ -31,31 +63,17 @@ class GateTargets(NamedTuple):
         return self.capsule[torch.from_numpy(index).to(self.capsule.device)].long()
 
 
-def wanted(network: Network) -> bool:
-    """Whether the gate of this network learns targets, rather than annealing."""
-    top = network.top
-    return top.gate.exclusive and network.config.gate_targets != "none" and top.upper[0] > 1
-
-
-def find_groups(network: Network, codes: np.ndarray) -> Int[Tensor, " n"] | None:
-    """Spectral groups of the codes, or None if they are too few or too similar."""
-    from capspoe.train.spectral import spectral_groups  # not above: its libraries take seconds to import
-
-    c = network.config
-    groups = spectral_groups(codes, network.top.upper[0], c.neighbours, c.seed)
-    return None if groups is None else torch.from_numpy(groups).to(torch.int32)
-
-
 @torch.no_grad()
 def group_means(targets: GateTargets, codes: np.ndarray, network: Network) -> Float[Tensor, "J I M"]:
     """The mean input of the top layer over the images of each group."""
-    layer, depth = network.top, len(network.layers) - 1
+    layer = network.top
+    depth = len(network.layers) - 1
     total = torch.zeros(layer.upper[0], *layer.lower, dtype=torch.float64, device=network.device)
     count = torch.zeros(layer.upper[0], dtype=torch.float64, device=network.device)
     for start in range(0, len(codes), 512):
         index = np.arange(start, min(start + 512, len(codes)))
         capsule = targets.at(index)
-        x = network.layer_input(torch.from_numpy(codes[index]).to(network.device).float(), depth)
+        x = network.layer_input(code_batch(codes, index, network.device), depth)
         total.index_add_(0, capsule, x.double())
         count.index_add_(0, capsule, torch.ones_like(capsule, dtype=torch.float64))
     return (total / count.clamp_min(1)[:, None, None]).float()

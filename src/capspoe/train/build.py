@@ -1,0 +1,75 @@
+"""From settings to the stages of training."""
+
+from capspoe.config import Config
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import Network
+from capspoe.train.capsule_stage import Annealing, CapsuleStage, Update
+from capspoe.train.cd import ContrastiveDivergence
+from capspoe.train.codec_stage import CodecStage
+from capspoe.train.pcd import PersistentChains
+from capspoe.train.prior_stage import PriorStage
+from capspoe.train.stage import Schedule, Stage
+from capspoe.train.targets import SpectralTargets, TargetFinder
+
+
+def build_stages(config: Config, network: Network) -> list[Stage]:
+    """The stages that train this network: the codec if it learns, each capsule layer, the prior."""
+    stages: list[Stage] = []
+    if network.codec.learns:
+        stages.append(codec_stage(config))
+    for depth in range(len(network.layers)):
+        stages.append(capsule_stage(config, network, depth))
+    stages.append(PriorStage(config.seed))
+    return stages
+
+
+def codec_stage(config: Config) -> CodecStage:
+    return CodecStage(
+        Schedule(config.autoencoder_epochs, config.batch_size, config.min_steps, config.seed),
+        config.autoencoder_optimizer,
+        config.autoencoder_learning_rate,
+        config.autoencoder_weight_decay,
+        config.momentum,
+        config.warmup,
+        config.clip_norm,
+    )
+
+
+def capsule_stage(config: Config, network: Network, depth: int) -> CapsuleStage:
+    layer = network.stack[depth]
+    top = layer is network.top
+    # The learning rate is for the top layer's neurons; others take theirs in proportion.
+    relative_rate = layer.neurons.learning_rate / network.top.neurons.learning_rate
+    stage = CapsuleStage(
+        depth,
+        Schedule(config.epochs, config.batch_size, config.min_steps, config.seed),
+        capsule_update(config, layer, top),
+        gate_targets(config, layer),
+        config.learning_rate * relative_rate,
+        config.momentum,
+        config.weight_decay,
+        config.balance_rate,
+        Annealing(config.gate_temperature, config.anneal_fraction),
+    )
+    if len(network.layers) > 1:
+        stage.title = f"2 capsules, layer {depth + 1}"
+    return stage
+
+
+def capsule_update(config: Config, layer: CapsuleLayer, top: bool) -> Update:
+    """Persistent chains in the top layer if they are asked for, else contrastive divergence."""
+    if config.chains and top:
+        return PersistentChains(layer, config.chains, config.gate_loss_weight, config.seed)
+    return ContrastiveDivergence(
+        config.cd_steps,
+        sample_hidden=config.hidden_states == "drawn",
+        sample_visible=config.visible_states == "drawn",
+        gate_loss_weight=config.gate_loss_weight,
+    )
+
+
+def gate_targets(config: Config, layer: CapsuleLayer) -> TargetFinder | None:
+    """What finds the gate's targets; None for a gate that anneals, and where there is nothing to choose."""
+    if not layer.gate.one_on or layer.upper[0] == 1 or config.gate_targets == "none":
+        return None
+    return SpectralTargets(config.neighbours, config.seed)

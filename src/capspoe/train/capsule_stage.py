@@ -1,0 +1,223 @@
+"""Stage 2: a capsule layer learns by contrastive divergence (section 3 of the paper)."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from capspoe import distributed
+from capspoe.data import evenly_spaced
+from capspoe.errors import DivergedError, damaged
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import Network
+from capspoe.model.noise import Noise
+from capspoe.model.routed import Gradients
+from capspoe.train.cd import ContrastiveDivergence, Info
+from capspoe.train.codes import code_batch
+from capspoe.train.optimizers import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
+from capspoe.train.pcd import PersistentChains
+from capspoe.train.stage import Schedule, Stage, Step, Training
+from capspoe.train.targets import GateTargets, TargetFinder, group_means
+
+STREAM = 2  # of the order of the images; the layer's depth is added
+MEAN_IMAGES = 10_000  # codes whose mean a layer starts from
+LARGEST_WEIGHT = 100.0  # root mean square of the weights at which training has diverged
+
+
+class Update(Protocol):
+    """One update of a layer's parameters: `cd.py` and `pcd.py` have one each."""
+
+    def step(
+        self,
+        layer: CapsuleLayer,
+        x: Float[Tensor, "B I M"],
+        noise: Noise,
+        temperature: float,
+        target: Int[Tensor, " B"] | None,
+    ) -> tuple[Gradients, Info]:
+        """The ascent direction, and diagnostics."""
+        ...
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """The gate's temperature where it has no targets: it falls to 1 by equal factors over a fraction of the stage."""
+
+    temperature: float = 30.0
+    fraction: float = 0.7
+
+    def at(self, done: float) -> float:
+        left = max(0.0, 1 - done / self.fraction) if self.fraction > 0 else 0.0
+        return float(self.temperature**left)
+
+
+@dataclass
+class CapsuleStage(Stage):
+    """Train one capsule layer on the codes.
+
+    Parameters
+    ----------
+    depth : the layer, 0 at the bottom
+    schedule : epochs and batches
+    update : contrastive divergence, or persistent chains
+    targets : finds the gate's targets; None anneals the gate instead
+    learning_rate, momentum, weight_decay : of SGD; the learning rate falls linearly to 0
+    balance_rate : rate at which the gate's bias moves toward the targets' shares
+    annealing : of the gate, without targets
+    """
+
+    depth: int
+    schedule: Schedule
+    update: Update = field(default_factory=ContrastiveDivergence)
+    targets: TargetFinder | None = None
+    learning_rate: float = 3e-3
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+    balance_rate: float = 0.3
+    annealing: Annealing = field(default_factory=Annealing)
+
+    shown = ("reconstruction", "confidence")
+
+    def __post_init__(self) -> None:
+        self.name = f"capsules-{self.depth}"
+        self.title = "2 capsules" if self.depth == 0 else f"2 capsules, layer {self.depth + 1}"
+        self.found: GateTargets | None = None
+
+    def steps(self, count: int) -> int:
+        return self.schedule.steps(count)
+
+    def begin(self, training: Training, first: int, state: dict[str, Tensor]) -> None:
+        network = training.network
+        layer = network.stack[self.depth]
+        if message := self.schedule.extra_epochs(training.count):
+            training.info(message)
+        state = dict(state)
+        self.found = self._gate_targets(training, state.pop("gate_targets", None))
+        self._restore_chains(state.pop("chains", None))
+        if first == 0:
+            means = None if self.found is None else group_means(self.found, training.codes, network)
+            layer.start_from(mean_input(network, self.depth, training.codes), means)
+        biases = [layer.a, layer.b] if layer.bias else []
+        self._ascent = make_optimizer(
+            "sgd", [layer.w_JNMI], biases, self.learning_rate, self.weight_decay, self.momentum
+        )
+        restore_optimizer(self._ascent, state)
+
+    def state(self) -> dict[str, Tensor]:
+        tensors = optimizer_tensors(self._ascent)
+        if self.found is not None:
+            tensors["gate_targets"] = self.found.capsule
+        if isinstance(self.update, PersistentChains):
+            tensors["chains"] = self.update.h_JCN
+        return tensors
+
+    def run(self, training: Training, first: int, last: int) -> Iterator[Step]:
+        network = training.network
+        layer = network.stack[self.depth]
+        count = len(training.codes)
+        for step, index in self.schedule.batches(count, STREAM + self.depth, first, last):
+            shard = distributed.shard(index)
+            noise = Noise(self.schedule.seed, step, torch.from_numpy(shard.images).to(network.device))
+            with torch.no_grad():
+                x = network.layer_input(code_batch(training.codes, shard.images, network.device), self.depth)
+            yield Step(step + 1, shard.batch, self.train_step(layer, x, noise, shard, step / last))
+
+    def train_step(
+        self, layer: CapsuleLayer, x: Float[Tensor, "B I M"], noise: Noise, shard: distributed.Shard, done: float
+    ) -> dict[str, Any]:
+        """One update on a shard of a batch, when the fraction `done` of the stage is over; returns the metrics."""
+        target = None
+        share = None
+        temperature = self.annealing.at(done)
+        if self.found is not None:
+            target = self.found.at(shard.images)
+            share = self.found.share
+            temperature = 1.0
+        decay = 1 - done
+        set_learning_rate(self._ascent, decay * self.learning_rate)
+        gradient, info = self.update.step(layer, x, noise, temperature, target)
+        mean = x.mean(0)
+        square = x.square().mean()
+        distributed.all_reduce_mean(shard.weight, *gradient, *info, mean, square, layer.mean_routing)
+        set_gradients(layer, gradient)
+        self._ascent.step()
+        layer.balance(info.use, decay * self.balance_rate, share)
+        metrics = {
+            "reconstruction": info.reconstruction.item(),
+            "baseline": (square - mean.square().mean()).item(),  # the error of always predicting the mean
+            "confidence": info.confidence.item(),
+            "routing_entropy": info.routing_entropy.item(),
+            "weight_norm": layer.w_JNMI.norm().item(),
+            "gradient_norm": gradient.w_JNMI.norm().item(),
+            "temperature": temperature,
+            "use": info.use.tolist(),
+        }
+        # With targets a batch may well belong to one capsule.
+        check_diverged(layer, metrics, noise.step + 1, 0 if self.found is not None else shard.batch)
+        return metrics
+
+    def _gate_targets(self, training: Training, groups: Tensor | None) -> GateTargets | None:
+        """The gate's targets, from a checkpoint or found now; None if the gate anneals."""
+        if self.targets is None:
+            return None
+        if groups is None:
+            training.info("clustering the images for the gate's targets")
+            finder = self.targets
+            groups = distributed.broadcast_object(lambda: finder.find(training))
+        if groups is None:
+            training.info("too few different images for spectral clustering: the gate anneals instead")
+            return None
+        return GateTargets.of(groups, training.network, len(training.codes))
+
+    def _restore_chains(self, chains: Tensor | None) -> None:
+        if not isinstance(self.update, PersistentChains) or chains is None:
+            return
+        if chains.shape != self.update.h_JCN.shape or not bool(torch.isfinite(chains).all()):
+            raise damaged("the persistent chains do not fit the settings")
+        self.update.h_JCN = chains.to(self.update.h_JCN)
+
+
+def depth_of(stage: str) -> int | None:
+    """The layer that a stage of this name trains; None for other stages."""
+    number = stage.removeprefix("capsules-")
+    return int(number) if number != stage and number.isdecimal() else None
+
+
+def set_gradients(layer: CapsuleLayer, ascent: Gradients) -> None:
+    """Hand the gradients of contrastive divergence to the optimizer, which descends."""
+    gain = layer.gate.gradient_gain(layer.upper[0])
+    for parameter, gradient in zip((layer.w_JNMI, layer.a, layer.b), ascent, strict=True):
+        parameter.grad = -gain * gradient if parameter.requires_grad else None
+
+
+def check_diverged(layer: CapsuleLayer, metrics: dict[str, Any], step: int, images: int) -> None:
+    """Stop a training that diverged or collapsed, before it spoils a checkpoint."""
+    scale = math.sqrt(layer.w_JNMI.numel())
+    if not metrics["weight_norm"] <= LARGEST_WEIGHT * scale:  # NaN as well
+        raise DivergedError(
+            f"training diverged at step {step}: the weights have grown to {metrics['weight_norm'] / scale:.0f} on "
+            "average; lower --learning-rate and run again (the last good checkpoint is kept)"
+        )
+    if layer.gate.collapsed(metrics["use"], images):
+        raise DivergedError(
+            f"training collapsed at step {step}: capsule {int(np.argmax(metrics['use']))} takes all images; raise "
+            "--balance-rate or --gate-temperature, or lower --learning-rate, and run again "
+            "(the last good checkpoint is kept)"
+        )
+
+
+@torch.no_grad()
+def mean_input(network: Network, depth: int, codes: np.ndarray) -> Float[Tensor, "I M"]:
+    """The mean input of a layer, over evenly spaced codes."""
+    index = evenly_spaced(len(codes), MEAN_IMAGES)
+    # On the CPU: not every device has float64.
+    total = torch.zeros(network.stack[depth].lower, dtype=torch.float64)
+    for start in range(0, len(index), 256):
+        chunk = code_batch(codes, index[start : start + 256], network.device)
+        total += network.layer_input(chunk, depth).cpu().double().sum(0)
+    return (total / len(index)).float()

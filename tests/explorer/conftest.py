@@ -25,7 +25,7 @@ def stacked_run(tmp_path_factory):
     pixels = np.random.default_rng(0).integers(0, 256, (200, 20, 24, 3), np.uint8)
     np.savez(folder.with_suffix(".npz"), images=pixels)
     config = Config(data=f"{folder}.npz", channels=8, layers="9x3,4x6", gate="none", prior_components=1)
-    CapsulePoE(config, (20, 24, 3)).save(folder)
+    CapsulePoE.build(config, (20, 24, 3)).save(folder)
     return folder
 
 
@@ -35,7 +35,7 @@ def dark_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "dark"
     np.savez(folder.with_suffix(".npz"), images=255 - data.load("digits", "test").pixels)
     config = Config(data=f"{folder}.npz", channels=8, layers="4x6", prior_components=1)
-    network = CapsulePoE(config, (28, 28, 1)).requires_grad_(False)
+    network = CapsulePoE.build(config, (28, 28, 1)).requires_grad_(False)
     network.codec.up_2.bias.fill_(3.0)
     network.save(folder)
     return folder

@@ -57,7 +57,7 @@ def test_copies_start_empty(network):
 
 
 def test_a_network_that_was_used_is_freed():
-    model = CapsulePoE(Config(channels=8, layers="3x2"), (12, 12, 1)).requires_grad_(False).eval()
+    model = CapsulePoE.build(Config(channels=8, layers="3x2"), (12, 12, 1)).requires_grad_(False).eval()
     image = np.zeros((1, 12, 12, 1), np.float32)
     with kernels.use("reference"):
         model.explain(image, 1)

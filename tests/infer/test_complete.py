@@ -8,7 +8,7 @@ from capspoe.config import preset
 from capspoe.errors import InputError
 from capspoe.infer.complete import Posterior, Sampler, Seen, complete, find_mask, laplace
 from capspoe.infer.explain import LinearDecoder
-from capspoe.model.network import Network
+from capspoe.model.build import build_network
 
 F64 = torch.float64
 J, N, V = 3, 2, 12
@@ -85,7 +85,7 @@ def test_nothing_seen_gives_the_prior(model):
 
 @pytest.fixture(scope="module")
 def network():
-    return Network(preset(data="digits").replace(channels=8, layers="3x4"), (12, 10, 1)).eval()
+    return build_network(preset(data="digits").replace(channels=8, layers="3x4"), (12, 10, 1)).eval()
 
 
 def test_what_is_seen_stays_and_an_image_depends_on_nothing_else(network):

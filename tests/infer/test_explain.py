@@ -13,8 +13,8 @@ from capspoe.config import Compose, Config
 from capspoe.errors import InputError
 from capspoe.infer import explain as E
 from capspoe.infer.polarity import Polarity
+from capspoe.model.build import build_network
 from capspoe.model.features import FeatureCode
-from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
 
 J, N, SIDE = 6, 2, 12
@@ -269,7 +269,7 @@ def test_a_shift_moves_the_image_by_whole_pixels():
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    return CapsulePoE(Config(channels=8, layers="4x3"), (12, 12, 1)).requires_grad_(False).eval()
+    return CapsulePoE.build(Config(channels=8, layers="4x3"), (12, 12, 1)).requires_grad_(False).eval()
 
 
 def test_a_pose_of_zero_decodes_to_the_centre_of_the_prior(model):
@@ -352,6 +352,6 @@ def test_wrong_arguments_are_named(model):
 
 
 def test_a_table_of_features_has_no_images():
-    network = Network(Config(layers="4x3"), (1, 1, 20), FeatureCode(20))
+    network = build_network(Config(layers="4x3"), (1, 20, 1), FeatureCode(20))
     with pytest.raises(InputError, match="a network of plain features has no images"):
-        E.explain(network, np.zeros((1, 1, 1, 20), np.float32))
+        E.explain(network, np.zeros((1, 1, 20, 1), np.float32))

@@ -6,7 +6,7 @@ import torch
 
 from capspoe.config import Config
 from capspoe.infer.polarity import Polarity
-from capspoe.model.network import Network
+from capspoe.model.build import build_network
 
 WHITE = np.zeros((2, 8, 8, 1), np.uint8)  # white ink: two strokes in the middle
 WHITE[:, 3:5, 2:6] = 255
@@ -51,12 +51,12 @@ def test_colours_have_none():
 
 @torch.no_grad()
 def test_a_network_shows_what_it_has_learned():
-    network = Network(Config(channels=8, layers="4x3"), (12, 12, 1)).eval()
+    network = build_network(Config(channels=8, layers="4x3"), (12, 12, 1)).eval()
     assert not Polarity.of_network(network).dark  # grey before training
     network.codec.up_2.bias.fill_(3.0)
     assert Polarity.of_network(network).dark
     network.codec.up_2.bias.fill_(-3.0)
     assert not Polarity.of_network(network).dark
-    in_colour = Network(Config(channels=8, layers="4x3"), (12, 12, 3)).eval()
+    in_colour = build_network(Config(channels=8, layers="4x3"), (12, 12, 3)).eval()
     in_colour.codec.up_2.bias.fill_(3.0)
     assert not Polarity.of_network(in_colour).dark

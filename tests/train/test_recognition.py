@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save
 
 from capspoe import CapsulePoE
 from capspoe.commands.explain import explain
 from capspoe.config import Config
 from capspoe.errors import InputError, RunError
+from capspoe.model.build import build_network
 from capspoe.model.network import Encoded, Network
 from capspoe.model.recognition import Recognition, support
-from capspoe.run import recognition as file
+from capspoe.run import checkpoint
 from capspoe.train import recognition
 from capspoe.train.recognition import recognition_steps, scenes
 
@@ -32,10 +32,11 @@ def bars(count=200, seed=0):
 class Told(Network):
     """An untrained network that is told which capsule is on for each image."""
 
-    def __init__(self, on):
-        super().__init__(Config(channels=8, layers=f"{J}x2"), (SIDE, SIDE, 1))
-        self.requires_grad_(False)
-        self.on = on
+    @classmethod
+    def of(cls, on):
+        network = build_network(Config(channels=8, layers=f"{J}x2"), (SIDE, SIDE, 1), kind=cls).requires_grad_(False)
+        network.on = on
+        return network
 
     def encode(self, images):
         return Encoded(self.on, np.zeros((len(self.on), J, 2)))
@@ -59,7 +60,7 @@ def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
 
 def test_it_learns_to_name_the_capsules_of_two_objects():
     pixels, on = bars()
-    steps = list(recognition_steps(Told(on), pixels, 150))
+    steps = list(recognition_steps(Told.of(on), pixels, 150))
     net, losses = steps[-1][0], [loss for _, loss in steps]
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) / 3
     pixels, on = bars(400, seed=1)
@@ -73,8 +74,8 @@ def test_it_learns_to_name_the_capsules_of_two_objects():
 
 def test_dark_ink_is_learned_as_its_negative():
     pixels, on = bars()
-    light = Told(on)
-    dark = Told(on)
+    light = Told.of(on)
+    dark = Told.of(on)
     dark.codec.up_2.bias.fill_(9.0)  # it decodes to white
     for (one, loss), (other, same) in zip(
         recognition_steps(light, pixels, 2), recognition_steps(dark, 255 - pixels, 2), strict=True
@@ -98,30 +99,36 @@ def test_support_is_the_sum_over_each_set():
     assert support(odds, sets).tolist() == [[3, 6], [40, 24]]
 
 
-def test_learn_stores_a_network_that_load_finds(run_copy, monkeypatch, tmp_path, images, capsys):
+def test_learn_stores_a_network_that_load_finds(run_copy, monkeypatch, tmp_path, images):
     monkeypatch.setattr(recognition, "STEPS", 3)
     before = CapsulePoE.load(run_copy)
+    saved = checkpoint.newest(run_copy)
     assert before.recognition is None
     np.save(tmp_path / "x.npy", images[:2])
     explain([str(run_copy), str(tmp_path / "x.npy"), "--objects", "2", "--learn", "--out", str(tmp_path / "x.npz")])
-    assert file.FILE in capsys.readouterr().out
     after = CapsulePoE.load(run_copy)
     assert isinstance(after.recognition, Recognition)
-    assert after.state_dict().keys() == before.state_dict().keys()
     assert after.recognition(after.tensor(images)).shape == (20, 4)
+    assert not any(parameter.requires_grad for parameter in after.recognition.parameters())
+    weights = after.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in before.state_dict().items())
+    again = checkpoint.newest(run_copy)  # the run is otherwise what it was
+    assert again.state == saved.state
+    assert again.optimizer.keys() == saved.optimizer.keys()
     after.save(tmp_path / "copy")
-    copy = CapsulePoE.load(tmp_path / "copy").recognition
-    assert all(torch.equal(v, copy.state_dict()[k]) for k, v in after.recognition.state_dict().items())
-    weights = {name: torch.full_like(value, torch.nan) for name, value in copy.state_dict().items() if value.ndim}
-    variance = {"layers.1.running_var": -copy.state_dict()["layers.1.running_var"]}
-    intact, hostile = (tmp_path / "copy" / file.FILE).read_bytes(), []
-    for changed in (weights, variance):
-        tensors = {**copy.state_dict(), **changed}
-        hostile.append(save(tensors, {"sha256": file.checksum(tensors)}))
-    for content in (b"damaged", intact[:-100] + bytes(1) + intact[-99:], save(copy.state_dict()), *hostile):
-        (run_copy / file.FILE).write_bytes(content)
-        with pytest.raises(RunError, match="remove it, or train it again"):
-            CapsulePoE.load(run_copy)
+    copy = CapsulePoE.load(tmp_path / "copy").state_dict()
+    assert copy.keys() == weights.keys()
+    assert all(torch.equal(value, copy[name]) for name, value in weights.items())
+
+
+def test_a_recognition_network_that_makes_no_sense_is_refused(run_copy):
+    model = CapsulePoE.load(run_copy)
+    model.recognition = Recognition(model.image, 4)
+    weights = model.state_dict()
+    for name in ("recognition.layers.1.running_mean", "recognition.layers.0.weight"):
+        for wrong in (torch.full_like(weights[name], torch.nan), weights[name][:1]):
+            with pytest.raises(RunError, match="the weights"):
+                CapsulePoE.load(run_copy).load_weights({**weights, name: wrong})
 
 
 def test_the_bundled_network_is_not_trained_again(tmp_path, images):

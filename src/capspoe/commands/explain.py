@@ -77,11 +77,12 @@ def write_arrays(arrays: NamedTuple, path: Path) -> None:
 
 
 def train_recognition(model: "CapsulePoE", folder: Path) -> None:
-    """Train the recognition network and store it in the run folder."""
+    """Train the recognition network and store it with the weights of the run, which stays what it was otherwise."""
     from collections import deque
 
     from rich.progress import track
 
+    from capspoe.run import checkpoint
     from capspoe.run.train import open_images
     from capspoe.train.recognition import STEPS, recognition_steps
 
@@ -89,7 +90,8 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
     steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
     net, _ = deque(steps, maxlen=1)[0]
     model.recognition = net.requires_grad_(False)
-    model.save(folder)
+    saved = checkpoint.newest(folder)
+    print(checkpoint.save(folder, saved.state, model.state_dict(), saved.optimizer))
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":

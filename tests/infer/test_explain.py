@@ -137,6 +137,17 @@ def test_selected_sets_are_the_best_of_all_arrangements():
         assert torch.equal(sets.objects[row, 0].amax(0), proposals.objects[row, list(best[0]), 0].amax(0))
 
 
+def test_four_opaque_objects_are_found_although_the_best_proposals_are_of_three_capsules():
+    """So many orders of four are there that only six proposals could be composed."""
+    capsule = torch.arange(4).repeat_interleave(2).view(1, 8, 1)
+    pose = torch.randn(1, 8, 1, N)
+    objects = strokes(capsule.flatten(), pose.flatten(0, 2)).unflatten(0, (1, 8, 1))
+    proposals = E.Sets(capsule, pose, objects, torch.arange(8, 0, -1.0).view(1, 8))
+    sets = E.select(proposals, 4, E.Objective(objects[:, ::2, 0].amax(1), E.COMPOSITIONS["occlusion"]))
+    assert sets.capsule.shape[1] > 1
+    assert (sets.capsule.sort(-1).values == torch.arange(4)).all()
+
+
 def test_sets_with_the_same_capsules_as_a_better_one_come_last():
     capsule = torch.tensor([[[0, 1], [0, 2], [0, 1], [1, 2], [0, 2]]])
     objective = torch.tensor([[1.0, 2.0, 5.0, 3.0, 4.0]])

@@ -127,8 +127,11 @@ def select(proposals: Sets, k: int, objective: Objective) -> Sets:
     composition = objective.composition
     search = objective.search
 
-    # Keep as many of the best proposals as can be composed in every way.
-    count = min(composition.most_objects(k, search.max_composed), proposals.pose.shape[1])
+    # Keep as many of the best proposals as can be composed in every way, but enough for k different capsules.
+    starts = int(proposals.capsule[0].flatten().bincount().max())
+    enough = (k - 1) * starts + 1
+    count = max(composition.most_objects(k, search.max_composed), enough)
+    count = min(count, proposals.pose.shape[1])
     value = proposals.objective + objective.support(proposals.capsule)
     proposals = proposals.take(value.topk(count, 1).indices)
     arrangement_Ak = torch.tensor(list(composition.arrangements(count, k)), device=value.device)

@@ -54,7 +54,7 @@ class Search:
     proposal: Ascent = Ascent(steps=20, rate=0.25)
 
     # Step 2: selection. Step 3: refinement.
-    max_composed: int = 800  # sets of proposals that are composed, at most
+    max_composed: int = 800  # sets of proposals that are composed, unless k different capsules need more
     selected_sets: int = 60  # fitted with the linear decoder
     refined_sets: int = 8  # fitted with the network's own decoder
     selection: Ascent = Ascent(steps=15, rate=0.2)

@@ -362,6 +362,15 @@ def test_wrong_arguments_are_named(model):
         model.explain(image, 0)
 
 
+def test_a_network_without_an_autoencoder_is_explained():
+    network = build_network(Config(codec="pixels", patch=4, layers="4x3"), (12, 12, 1)).requires_grad_(False)
+    network.prior.centre.copy_(2 * torch.randn(4, 3))
+    images = network.array(network.decode_pose(torch.arange(4), network.prior.centre, E.Search.logit_scale))
+    explanation = E.explain(network, images, 1)
+    assert explanation.capsule[:, 0].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(explanation.image, images, atol=0.1)
+
+
 def test_a_table_of_features_has_no_images():
     network = build_network(Config(layers="4x3"), (1, 20, 1), FeatureCode(20))
     with pytest.raises(InputError, match="a network of plain features has no images"):

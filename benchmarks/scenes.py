@@ -34,6 +34,7 @@ from capspoe.commands.explain import train_recognition
 from capspoe.data import Images, load
 from capspoe.figures.sheet import write
 from capspoe.infer import explain as E
+from capspoe.model.gates import place
 from capspoe.model.prior import CapsulePrior
 from capspoe.model.routing import route
 from capspoe.run.model import CapsulePoE
@@ -85,36 +86,32 @@ class Bench:
 
     def odds(self, x: Tensor) -> Tensor:
         assert self.model.recognition is not None
-        return torch.cat([self.model.recognition(part) for part in x.split(E.CHUNK)])
+        return torch.cat([self.model.recognition(part) for part in x.split(E.Search.chunk_size)])
 
     def alone(self, scenes: Scenes, *how: Any) -> Answer:
         """The search without the recognition network."""
         net = self.model.recognition
-        self.model.set_recognition(None)
+        self.model.recognition = None
         try:
             return self.search(scenes, *how)
         finally:
-            self.model.set_recognition(net)
+            self.model.recognition = net
 
     def search(self, scenes: Scenes, compose: str = "maximum", shift: float = 0.0) -> Answer:
         found = self.model.explain(scenes.images, scenes.objects.shape[1], compose, shift)
         return Answer(self.names[found.capsule], found.objects, found.owner)
 
-    def searched(self, scenes: Scenes, compose: E.Compose = E.maximum, start: Any = None) -> Answer:
+    def searched(
+        self, scenes: Scenes, composition: E.Composition = E.MAXIMUM, start: Callable[[Tensor], Tensor] | None = None
+    ) -> Answer:
         """The search with another composition, or with poses that `start` gives instead of the usual ones."""
-        k, parts, own = scenes.objects.shape[1], [], E.starts
-        try:
-            for x in self.model.tensor(scenes.images).split(E.CHUNK):
-                if start:
-                    poses = start(x)
-                    E.starts = lambda *_, poses=poses: poses  # type: ignore[assignment]
-                odds = self.odds(x)
-                decoders, shape = E.decoders_of(self.model), self.model.top.upper
-                steps = E.search_steps(decoders, x, shape, k, compose, log_odds=odds)
-                parts.append(E.best_of(E.last(steps), E.maximum, k))
-        finally:
-            E.starts = own
-        found = E.Explanation(*map(np.concatenate, zip(*parts, strict=True)))
+        search = E.Search() if start is None else E.Search(start=lambda decode, shape, images: start(images))
+        parts = []
+        for x in self.model.tensor(scenes.images).split(search.chunk_size):
+            decoders, k = E.decoders_of(self.model), scenes.objects.shape[1]
+            steps = E.search_steps(decoders, x, k, composition, search, self.odds(x))
+            parts.append(E.Explanation.of(E.last(steps), E.MAXIMUM))
+        found = E.Explanation.concatenate(parts)
         return Answer(self.names[found.capsule], found.objects, found.owner)
 
     def routed_start(self, iterations: int) -> Callable[[Tensor], Tensor]:
@@ -169,7 +166,7 @@ class Bench:
         model, top = self.model, self.model.top
         blank = torch.logit(model.up(torch.zeros(1, *model.tensor(scenes.images[:1]).shape[1:])).x, eps=1e-4)
         pairs, parts = torch.tensor(list(itertools.combinations(range(NINE), 2))), []
-        for images in np.array_split(scenes.images, -(-len(scenes.images) // E.CHUNK)):
+        for images in np.array_split(scenes.images, -(-len(scenes.images) // E.Search.chunk_size)):
             on, z = self.on(images)
             x = model.up(model.tensor(images)).x[:, None]
             capsule = on.topk(NINE, 1).indices[:, pairs]
@@ -179,17 +176,17 @@ class Bench:
             )
 
             def code(which: Tensor, white: Tensor) -> Tensor:
-                h = E.place(model.prior.from_white(which, white), which, top.upper[0])
+                h = place(model.prior.from_white(which, white), which, top.upper[0])
                 return torch.logit(model.down_to_code(h, None, 1.0, which), eps=1e-6)[:, None] - blank
 
             def likelihood(logits: Tensor, x: Tensor = x) -> Tensor:
                 p = torch.sigmoid(logits[:, :, :, 0].sum(2) + blank)
                 return -F.binary_cross_entropy(p, x.expand_as(p), reduction="none").sum((2, 3))
 
-            best = E.best_first(E.last(E.fit(code, capsule, white.clamp(-2, 2), likelihood, 25, 0.2)))
-            drawn = E.decoders_of(model)[1](best.capsule[:, 0].flatten(), best.pose[:, 0].flatten(0, 1))
+            best = E.last(E.fit(code, capsule, white.clamp(-2, 2), likelihood, E.Ascent(25, 0.2))).best_first()
+            drawn = E.decoders_of(model).exact(best.capsule[:, 0].flatten(), best.pose[:, 0].flatten(0, 1))
             objects = drawn.unflatten(0, (len(x), 2))
-            parts.append((self.names[best.capsule[:, 0].numpy()], objects, E.responsibilities(objects, E.maximum)))
+            parts.append((self.names[best.capsule[:, 0].numpy()], objects, E.MAXIMUM.responsibilities(objects)))
         labels, objects, owner = (
             np.concatenate([np.asarray(v) for v in values]) for values in zip(*parts, strict=True)
         )
@@ -200,18 +197,17 @@ class Bench:
         n, k, *image = scenes.objects.shape
         capsule = self.model.encode(scenes.objects.reshape(n * k, *image)).on.argmax(1).reshape(n, k)
         x, chosen = self.model.tensor(scenes.images), torch.from_numpy(capsule)[:, None]
-        linear, real = E.decoders_of(self.model)
-        search, shape = E.Search(excess=1.0), self.model.top.upper
-        alone = E.propose(linear, x, shape, search).pose[:, :: search.starts, 0]
+        decoders, search = E.decoders_of(self.model), E.Search().for_objects(k)
+        alone = E.propose(decoders, E.Objective(x, search=search)).pose[:, :: search.starts, 0]
         pose = alone[torch.arange(n)[:, None, None], chosen]
 
         def whole(objects: Tensor) -> Tensor:
             return -E.misfit(objects.amax(2), x[:, None], search)
 
-        for decode in (linear, real):
-            found = E.last(E.fit(decode, chosen, pose, whole, 25, search.rate))
+        for decode in (decoders.linear, decoders.exact):
+            found = E.last(E.fit(decode, chosen, pose, whole, E.Ascent(25, 0.2)))
             pose = found.pose
-        best = E.best_of(found, E.maximum, k)
+        best = E.Explanation.of(found, E.MAXIMUM)
         return Answer(self.names[best.capsule], best.objects, best.owner)
 
     @cache  # noqa: B019
@@ -225,7 +221,7 @@ class Bench:
         return codes.reshape(len(codes), -1).astype(np.float32), group, names
 
     @cache  # noqa: B019
-    def linear(self) -> tuple[tuple[E.Decode, E.Decode], tuple[int, int]]:
+    def linear(self) -> E.Decoders:
         """16 principal components of each group of codes instead of capsules."""
         model, (J, N), (flat, group, _) = self.model, self.model.top.upper, self.groups()
         prior, means, axes = CapsulePrior(J, N, 1), [], []
@@ -238,10 +234,10 @@ class Bench:
 
         def decode(capsule: Tensor, white: Tensor) -> Tensor:
             code = mean[capsule] + torch.einsum("rn,rnv->rv", prior.from_white(capsule, white), axis[capsule])
-            code = torch.sigmoid(E.LOGIT_SCALE * torch.logit(code, eps=1e-3))
+            code = torch.sigmoid(E.Search.logit_scale * torch.logit(code, eps=1e-3))
             return model.codec.decode(code.view(-1, *model.codec.capsules))
 
-        return (E.linear_decoder(decode, (J, N)), decode), (J, N)
+        return E.Decoders(E.linear_decoder(decode, (J, N)), decode, (J, N))
 
     @cache  # noqa: B019
     def capsule_of_group(self) -> Tensor:
@@ -252,12 +248,12 @@ class Bench:
         return torch.from_numpy(linear_sum_assignment(-both)[1])
 
     def pca(self, scenes: Scenes, recognition: bool = True) -> Answer:
-        (decoders, shape), names, k = self.linear(), self.groups()[2], scenes.objects.shape[1]
+        decoders, names, k = self.linear(), self.groups()[2], scenes.objects.shape[1]
         parts = []
-        for x in self.model.tensor(scenes.images).split(E.CHUNK):
+        for x in self.model.tensor(scenes.images).split(E.Search.chunk_size):
             odds = self.odds(x)[:, self.capsule_of_group()] if recognition else None
-            parts.append(E.best_of(E.last(E.search_steps(decoders, x, shape, k, log_odds=odds)), E.maximum, k))
-        found = E.Explanation(*map(np.concatenate, zip(*parts, strict=True)))
+            parts.append(E.Explanation.of(E.last(E.search_steps(decoders, x, k, log_odds=odds)), E.MAXIMUM))
+        found = E.Explanation.concatenate(parts)
         return Answer(names[found.capsule], found.objects, found.owner)
 
     @cache  # noqa: B019
@@ -283,7 +279,7 @@ class Bench:
             alone = torch.einsum("mn,mnp->mp", weight[best].view(2, -1), parts[pairs[best]])
             found.append((self.groups()[2][pairs[best]], alone.clamp_max(1).view(2, *x.shape)))
         objects = torch.stack([alone for _, alone in found])
-        owner = E.responsibilities(objects, E.total).numpy()
+        owner = E.COMPOSITIONS["sum"].responsibilities(objects).numpy()
         return Answer(np.stack([names for names, _ in found]), objects.permute(0, 1, 3, 4, 2).numpy(), owner)
 
     def nearest(self, scenes: Scenes) -> Answer:
@@ -296,7 +292,7 @@ class Bench:
             error = (torch.maximum(own[pairs[:, 0]], own[pairs[:, 1]]) - x.flatten()).square().sum(1)
             chosen.append(best[pairs[error.argmin()]])
         index = torch.stack(chosen)
-        owner = E.responsibilities(bank[index], E.maximum).numpy()
+        owner = E.MAXIMUM.responsibilities(bank[index]).numpy()
         return Answer(self.train.labels[index.numpy()], bank[index].permute(0, 1, 3, 4, 2).numpy(), owner)
 
     @cache  # noqa: B019
@@ -346,9 +342,11 @@ def commonest(group: np.ndarray, labels: np.ndarray, groups: int) -> np.ndarray:
     return np.array([np.bincount(labels[group == j], minlength=1).argmax() for j in range(groups)])
 
 
-def soft(objects: Tensor) -> Tensor:
+class SoftMaximum(E.Maximum):
     """The maximum with every pixel shared between the objects: routing weights in the middle of the search."""
-    return (E.responsibilities(objects, E.maximum)[:, :, None] * objects).sum(1)
+
+    def compose(self, objects: Tensor) -> Tensor:
+        return (self.responsibilities(objects)[:, :, None] * objects).sum(1)
 
 
 def rows(bench: Bench) -> dict[str, tuple[str, Callable[[Scenes], Answer]]]:
@@ -375,7 +373,7 @@ def rows(bench: Bench) -> dict[str, tuple[str, Callable[[Scenes], Answer]]]:
         "assignment energy": ("superposed", bench.assigned),
         "starts by assignment": ("superposed", lambda s: bench.searched(s, start=bench.assigned_start)),
         "as it is": ("superposed", bench.searched),
-        "soft maximum": ("superposed", lambda s: bench.searched(s, soft)),
+        "soft maximum": ("superposed", lambda s: bench.searched(s, SoftMaximum())),
         "starts by routing": ("superposed", lambda s: bench.searched(s, start=bench.routed_start(3))),
         "starts without routing": ("superposed", lambda s: bench.searched(s, start=bench.routed_start(1))),
         "three, gate": ("three", bench.gate),

@@ -15,6 +15,7 @@ from capspoe.errors import InputError, RunError
 
 Prior = Literal["fitted", "model", "standard"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Compose = Literal["maximum", "sum", "occlusion"]  # the names in infer/explain/compose.py
 
 
 def setting(

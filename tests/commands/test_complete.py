@@ -28,6 +28,14 @@ def test_regions_boxes_and_files_hide_the_same(run, model, images, tmp_path):
     assert Image.open(tmp_path / "x.png").size[1] > 2 * 84
 
 
+def test_a_suffix_in_capitals_means_the_same(run, model, images, tmp_path):
+    np.save(tmp_path / "own.npy", images[:2])
+    out = tmp_path / "X.NPZ"
+    main(["complete", str(run), str(tmp_path / "own.npy"), "--mask", "left", "--out", str(out)])
+    with np.load(out) as stored:
+        np.testing.assert_allclose(stored["images"], model.complete(images[:2], "left").images, atol=1e-5)
+
+
 def test_a_mask_that_is_none(run, images, tmp_path, capsys):
     np.save(tmp_path / "own.npy", images)
     for wrong, word in (("middle", "left, right"), (str(tmp_path / "own.npy"), "not a readable image")):

@@ -31,11 +31,13 @@ def stacked_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def dark_run(tmp_path_factory):
-    """Dark digits on a light background; not trained."""
+    """Dark digits on a light background; not trained, but the decoder knows that the background is light."""
     folder = tmp_path_factory.mktemp("runs") / "dark"
     np.savez(folder.with_suffix(".npz"), images=255 - data.load("digits", "test").pixels)
     config = Config(data=f"{folder}.npz", channels=8, layers="4x6", prior_components=1)
-    CapsulePoE.build(config, (28, 28, 1)).save(folder)
+    network = CapsulePoE.build(config, (28, 28, 1)).requires_grad_(False)
+    network.codec.up_2.bias.fill_(3.0)
+    network.save(folder)
     return folder
 
 

@@ -167,6 +167,18 @@ def test_dark_objects_on_a_light_background(dark_run):
             np.testing.assert_allclose(two["on"], one["on"], atol=1e-3)
 
 
+def test_the_network_decides_on_polarity_like_everywhere_else(dark_run, tmp_path):
+    """Its images are dark on light, but it decodes the opposite: explain and the page follow it, not the images."""
+    network = CapsulePoE.load(dark_run).requires_grad_(False)
+    network.codec.up_2.bias.fill_(-3.0)
+    network.save(tmp_path / "run")
+    with client_of(tmp_path / "run") as api:
+        assert api.get("/api/run").json()["dark"] is False
+        answer = api.post("/api/explain", json={"image": {"index": 3}}).json()
+        image = open_for(network.config, network.image, split="all").batch(np.array([3]))
+        assert answer["capsules"] == network.explain(image, 2, shift=SHIFT).capsule[0].tolist()
+
+
 def test_images(api):
     answer = api.get("/api/images?start=3&count=5").json()
     assert [one["index"] for one in answer["images"]] == [3, 4, 5, 6, 7]

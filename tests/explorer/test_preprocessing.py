@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageOps
 from capspoe.errors import InputError
 from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
 from capspoe.figures.summary import object_size
+from capspoe.infer.polarity import Polarity
 
 GREY, COLOUR = (28, 28, 1), (32, 32, 3)
 
@@ -29,7 +30,7 @@ def drawing(ground=0, pen=255, box=(40, 20, 90, 250), mode="L"):
 
 
 def read(picture, fit=True, shape=GREY, size=MNIST_SIZE, dark=False):
-    return from_data_url(url(picture), shape, size, fit, dark)
+    return from_data_url(url(picture), shape, size, fit, Polarity(dark))
 
 
 @given(st.integers(0, 150), st.integers(0, 150), st.integers(40, 120), st.integers(40, 120))
@@ -109,7 +110,7 @@ BAD = ["", "x", "data:,", "data:image/png;base64,", "data:image/png;base64,AAAA"
 @pytest.mark.parametrize("content", [*BAD, url(drawing(), "JPEG")[:400], url(drawing(), "TIFF")])
 def test_what_is_no_image_is_refused(content):
     with pytest.raises(InputError, match="not a readable image"):
-        from_data_url(content, GREY, MNIST_SIZE, True, dark=False)
+        from_data_url(content, GREY, MNIST_SIZE, True, Polarity())
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
@@ -117,6 +118,6 @@ def test_what_is_no_image_is_refused(content):
 def test_every_mode(mode, shape):
     picture = drawing().convert("RGB").convert(mode)
     kind = "JPEG" if mode == "CMYK" else "PNG"
-    image = from_data_url(url(picture, kind), shape, MNIST_SIZE if shape == GREY else None, True, dark=False)
+    image = from_data_url(url(picture, kind), shape, MNIST_SIZE if shape == GREY else None, True, Polarity())
     assert image.shape == shape
     assert 0 <= image.min() < 0.1 < 0.9 < image.max() <= 1

@@ -6,7 +6,7 @@ import torch
 
 from capspoe.config import preset
 from capspoe.errors import InputError
-from capspoe.infer.complete import complete, draw, find_mask, laplace
+from capspoe.infer.complete import Posterior, Sampler, Seen, complete, find_mask, laplace
 from capspoe.infer.explain import LinearDecoder
 from capspoe.model.build import build_network
 
@@ -19,34 +19,37 @@ def model():
     """Capsules with two dimensions, twelve pixels, an image of one of them, and what is seen of it."""
     rng = torch.Generator().manual_seed(4)
     linear = LinearDecoder(torch.randn(J, N + 1, V, generator=rng, dtype=F64), (1, 1, V))
-    y = linear(torch.tensor([1]), torch.tensor([[0.6, -0.9]], dtype=F64)).flatten(1)
-    seen = (torch.arange(V) < 7).to(F64)[None]
-    return linear, y, seen
+    pixels = linear(torch.tensor([1]), torch.tensor([[0.6, -0.9]], dtype=F64)).flatten(1)
+    mask = (torch.arange(V) < 7).to(F64)[None]
+    return linear, Seen(pixels, mask)
 
 
-def grid_posterior(decode, y, seen, variance):
+def grid_posterior(decode, seen, variance):
     """Poses on a grid (G, N), and the log of P(v) P(seen pixels | j, v) at each, (J, G)."""
     axis = torch.linspace(-6, 6, 161, dtype=F64)
     grid = torch.cartesian_prod(axis, axis)
     logs = []
     for j in range(J):
         p = decode(torch.full((len(grid),), j), grid).flatten(1)
-        logs.append(-((p - y) * seen).square().sum(1) / (2 * variance) - grid.square().sum(1) / 2)
+        error = ((p - seen.pixels) * seen.mask).square().sum(1)
+        logs.append(-error / (2 * variance) - grid.square().sum(1) / 2)
     return grid, torch.stack(logs)
 
 
 @torch.no_grad()
 def test_draws_have_the_exact_posterior(model):
     """The real decoder is not the linear one that starts the chains, so the chains have to correct it."""
-    linear, y, seen = model
-    use, variance, count = torch.tensor([0.5, 0.3, 0.2], dtype=F64), 0.1, 6000
+    linear, seen = model
+    use = torch.tensor([0.5, 0.3, 0.2], dtype=F64)
+    sampler = Sampler(variance=0.1, evidence_weight=0.3, steps=30)
+    count = 6000
 
     def real(capsule, v):
         return linear(capsule, v + 0.4 * torch.sin(2 * v))
 
     index = torch.arange(count)[None]
-    drawn, capsule, probability = draw((linear, real), use, y, seen, index, 0, variance, 0.3, steps=30)
-    grid, logs = grid_posterior(real, y, seen, variance)
+    drawn, capsule, probability = Posterior(linear, real, use, sampler).draw(seen, index, seed=0)
+    grid, logs = grid_posterior(real, seen, sampler.variance)
     for j in range(J):
         p = torch.softmax(logs[j], 0)
         decoded = real(torch.full((len(grid),), j), grid).flatten(1)
@@ -60,20 +63,21 @@ def test_draws_have_the_exact_posterior(model):
 
 
 def test_the_evidence_is_the_integral_over_the_pose(model):
-    linear, y, seen = model
+    linear, seen = model
     linear = LinearDecoder(0.4 * linear.affine, linear.size)  # nearly linear pixels: Laplace's approximation is close
-    found = laplace(linear, y, seen, 0.3)
-    _, logs = grid_posterior(linear, y, seen, 0.3)
+    gaussian = laplace(linear, seen, Sampler(variance=0.3))
+    _, logs = grid_posterior(linear, seen, 0.3)
     exact = torch.softmax(torch.logsumexp(logs, 1), 0)
-    torch.testing.assert_close(torch.softmax(found.log_evidence[0], 0), exact, atol=0.02, rtol=0)
+    torch.testing.assert_close(torch.softmax(gaussian.log_evidence[0], 0), exact, atol=0.02, rtol=0)
     assert exact.max() - exact.min() > 0.1
 
 
 def test_nothing_seen_gives_the_prior(model):
-    linear, y, seen = model
-    drawn, capsule, probability = draw((linear, linear), torch.tensor([0.7, 0.2, 0.1], dtype=F64), y, 0 * seen,
-                                       torch.arange(2000)[None], 0)  # fmt: skip
-    torch.testing.assert_close(probability[0], torch.tensor([0.7, 0.2, 0.1], dtype=F64))
+    linear, seen = model
+    use = torch.tensor([0.7, 0.2, 0.1], dtype=F64)
+    nothing = Seen(seen.pixels, 0 * seen.mask)
+    drawn, capsule, probability = Posterior(linear, linear, use).draw(nothing, torch.arange(2000)[None], seed=0)
+    torch.testing.assert_close(probability[0], use)
     u = torch.randn(2000, N, generator=torch.Generator().manual_seed(0), dtype=F64)
     expected = linear(torch.zeros(2000, dtype=torch.long), u).flatten(1).mean(0)
     torch.testing.assert_close(drawn[0][capsule[0] == 0].mean(0), expected, atol=0.03, rtol=0)

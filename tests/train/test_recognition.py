@@ -1,14 +1,15 @@
 """The recognition network: scenes with known capsules, training without labels, and its file."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from capspoe import CapsulePoE
 from capspoe.commands.explain import explain
-from capspoe.errors import InputError
+from capspoe.config import Config
+from capspoe.errors import InputError, RunError
+from capspoe.model.build import build_network
+from capspoe.model.network import Encoded, Network
 from capspoe.model.recognition import Recognition, support
 from capspoe.run import checkpoint
 from capspoe.train import recognition
@@ -28,10 +29,17 @@ def bars(count=200, seed=0):
     return pixels, np.eye(J, dtype=np.float32)[kind]
 
 
-def network(on):
-    top = SimpleNamespace(upper=(J, 2))
-    encode = lambda pixels: SimpleNamespace(on=on)  # noqa: E731
-    return SimpleNamespace(encode=encode, image=(SIDE, SIDE, 1), top=top, device=torch.device("cpu"))
+class Told(Network):
+    """An untrained network that is told which capsule is on for each image."""
+
+    @classmethod
+    def of(cls, on):
+        network = build_network(Config(channels=8, layers=f"{J}x2"), (SIDE, SIDE, 1), kind=cls).requires_grad_(False)
+        network.on = on
+        return network
+
+    def encode(self, images):
+        return Encoded(self.on, np.zeros((len(self.on), J, 2)))
 
 
 def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
@@ -52,7 +60,7 @@ def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
 
 def test_it_learns_to_name_the_capsules_of_two_objects():
     pixels, on = bars()
-    steps = list(recognition_steps(network(on), pixels, 150))
+    steps = list(recognition_steps(Told.of(on), pixels, 150))
     net, losses = steps[-1][0], [loss for _, loss in steps]
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) / 3
     pixels, on = bars(400, seed=1)
@@ -64,6 +72,27 @@ def test_it_learns_to_name_the_capsules_of_two_objects():
     assert right > 0.9
 
 
+def test_dark_ink_is_learned_as_its_negative():
+    pixels, on = bars()
+    light = Told.of(on)
+    dark = Told.of(on)
+    dark.codec.up_2.bias.fill_(9.0)  # it decodes to white
+    for (one, loss), (other, same) in zip(
+        recognition_steps(light, pixels, 2), recognition_steps(dark, 255 - pixels, 2), strict=True
+    ):
+        assert loss == same
+        assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+
+
+def test_a_rectangle_is_at_most_as_large_as_its_sides_say(rng):
+    rectangle = recognition.rectangles(500, (20, 30), rng)
+    height = rectangle.any(2).sum(1)
+    width = rectangle.any(1).sum(1)
+    assert torch.equal(rectangle.sum((1, 2)), height * width)  # all of it is one rectangle
+    assert (torch.minimum(height / 20, width / 30) <= recognition.SHORTER + 0.05).all()
+    assert ((height == 20) | (width == 30)).float().mean() < 0.5
+
+
 def test_support_is_the_sum_over_each_set():
     odds = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
     sets = torch.tensor([[[0, 1], [1, 2]], [[2, 0], [1, 0]]])
@@ -73,28 +102,40 @@ def test_support_is_the_sum_over_each_set():
 def test_learn_stores_a_network_that_load_finds(run_copy, monkeypatch, tmp_path, images):
     monkeypatch.setattr(recognition, "STEPS", 3)
     before = CapsulePoE.load(run_copy)
-    state = checkpoint.newest(run_copy).state
+    saved = checkpoint.newest(run_copy)
     assert before.recognition is None
     np.save(tmp_path / "x.npy", images[:2])
     explain([str(run_copy), str(tmp_path / "x.npy"), "--objects", "2", "--learn", "--out", str(tmp_path / "x.npz")])
     after = CapsulePoE.load(run_copy)
     assert isinstance(after.recognition, Recognition)
-    same = {name: value for name, value in after.state_dict().items() if not name.startswith("recognition.")}
-    assert all(torch.equal(value, same[name]) for name, value in before.state_dict().items())
-    assert len(same) == len(before.state_dict())
-    assert checkpoint.newest(run_copy).state.seconds == state.seconds
     assert after.recognition(after.tensor(images)).shape == (20, 4)
+    assert not any(parameter.requires_grad for parameter in after.recognition.parameters())
+    weights = after.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in before.state_dict().items())
+    again = checkpoint.newest(run_copy)  # the run is otherwise what it was
+    assert again.state == saved.state
+    assert again.optimizer.keys() == saved.optimizer.keys()
     after.save(tmp_path / "copy")
-    copy = CapsulePoE.load(tmp_path / "copy").recognition
-    assert all(torch.equal(v, copy.state_dict()[k]) for k, v in after.recognition.state_dict().items())
+    copy = CapsulePoE.load(tmp_path / "copy").state_dict()
+    assert copy.keys() == weights.keys()
+    assert all(torch.equal(value, copy[name]) for name, value in weights.items())
 
 
-@pytest.mark.parametrize("device", ["meta"])
-def test_it_moves_with_the_network(run_copy, device):
+def test_it_moves_with_the_network(run_copy):
     model = CapsulePoE.load(run_copy)
     model.recognition = Recognition(model.image, model.top.upper[0])
-    model.to(device)
-    assert {p.device.type for p in model.recognition.parameters()} == {device}
+    model.to("meta")
+    assert {p.device.type for p in model.recognition.parameters()} == {"meta"}
+
+
+def test_a_recognition_network_that_makes_no_sense_is_refused(run_copy):
+    model = CapsulePoE.load(run_copy)
+    model.recognition = Recognition(model.image, 4)
+    weights = model.state_dict()
+    for name in ("recognition.layers.1.running_mean", "recognition.layers.0.weight"):
+        for wrong in (torch.full_like(weights[name], torch.nan), weights[name][:1]):
+            with pytest.raises(RunError, match="the weights"):
+                CapsulePoE.load(run_copy).load_weights({**weights, name: wrong})
 
 
 def test_the_bundled_network_is_not_trained_again(tmp_path, images):

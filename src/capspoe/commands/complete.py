@@ -1,9 +1,16 @@
 """`capspoe complete`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
 from capspoe.commands.explain import open_images, write_arrays
+from capspoe.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HIDDEN = 0.35  # brightness of hidden pixels in the figure
 
 
 @command
@@ -29,9 +36,7 @@ def complete(
     out = out or figure_path(run, "complete.png")
     check_suffix(out, ".png", ".npz")
     import numpy as np
-    from PIL import Image
 
-    from capspoe.errors import InputError
     from capspoe.figures.sheet import Row, draw_rows, write
     from capspoe.infer.complete import find_mask
     from capspoe.model.checks import check_count
@@ -40,24 +45,31 @@ def complete(
 
     check_count("limit", limit)
     model = CapsulePoE.load(run)
-    height, width = model.image[:2]
-    if Path(mask).is_file():
-        try:
-            hidden = np.asarray(Image.open(mask).convert("L").resize((width, height), Image.Resampling.BOX)) > 127
-        except (OSError, ValueError) as error:
-            raise InputError(f"--mask {mask} is not a readable image") from error
-    else:
-        hidden = find_mask(mask, (height, width))
+    size = model.image[:2]
+    hidden = read_mask(Path(mask), size) if Path(mask).is_file() else find_mask(mask, size)
     images = model.array(model.tensor(open_images(model, image, limit)))
-    found = model.complete(images, hidden, count, seed)
-    if out.suffix == ".npz":
-        write_arrays(found, out)
+    completion = model.complete(images, hidden, count, seed)
+    if out.suffix.lower() == ".npz":
+        write_arrays(completion, out)
     else:
-        seen = np.where(hidden[..., None], 0.35, to_rgb_or_grey(images))
+        seen = np.where(hidden[..., None], HIDDEN, to_rgb_or_grey(images))
         rows = [Row("seen", [seen], "grey is hidden")]
         for k in range(count):
-            captions = [f"capsule {j}" for j in found.capsule[:, k]]
-            rows.append(Row(f"completion {k + 1}", [found.images[:, k]], "", captions))
+            captions = [f"capsule {j}" for j in completion.capsule[:, k]]
+            rows.append(Row(f"completion {k + 1}", [completion.images[:, k]], "", captions))
         words = "A capsule and its pose are drawn given the pixels that are seen."
         write(draw_rows("What is hidden, filled in", words, rows, 84), out)
     print(out)
+
+
+def read_mask(path: Path, size: tuple[int, int]) -> "np.ndarray":
+    """The mask in an image file, resized: True where it is white."""
+    import numpy as np
+    from PIL import Image
+
+    height, width = size
+    try:
+        grey = Image.open(path).convert("L").resize((width, height), Image.Resampling.BOX)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--mask {path} is not a readable image") from error
+    return np.asarray(grey) > 127

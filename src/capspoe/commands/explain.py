@@ -1,9 +1,10 @@
 """`capspoe explain`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
+from capspoe.config import Compose
 from capspoe.errors import InputError
 from capspoe.run.bundled import BUNDLED, bundled_folder
 
@@ -18,13 +19,15 @@ def explain(
     run: RunFolder,
     image: ImagePath,
     objects: int | None = None,
-    compose: Literal["maximum", "sum", "occlusion"] = "maximum",
+    compose: Compose = "maximum",
     shift: float = 0.0,
     count: int = 10,
     learn: bool = False,
     out: Path | None = None,
 ) -> None:
-    """Pull apart objects that overlap in an image: which capsules, each object alone, and whose each pixel is.
+    """Pull apart objects that overlap in an image.
+
+    Finds which capsules explain the image, what each object looks like alone, and which object each pixel belongs to.
 
     Args:
         objects: Number of objects in an image (default: found for each image, up to 3).
@@ -40,7 +43,7 @@ def explain(
         raise InputError(f"{BUNDLED} has a recognition network; leave out --learn")
     from capspoe.figures.explanation import draw_explanation
     from capspoe.figures.sheet import write
-    from capspoe.infer.explain import dark_ink
+    from capspoe.infer.polarity import Polarity
     from capspoe.model.checks import check_count
     from capspoe.run.model import CapsulePoE
 
@@ -49,29 +52,32 @@ def explain(
     images = model.array(model.tensor(open_images(model, image, count)))
     if learn:
         train_recognition(model, run)
-    found = model.explain(images, objects, compose, shift)
-    for row, (capsules, chances) in enumerate(zip(found.capsule, found.probability, strict=True)):
-        parts = [f"capsule {j} ({p:.0%})" for j, p in zip(capsules, chances, strict=True) if j >= 0]
+    explanation = model.explain(images, objects, compose, shift)
+    for row, (capsules, probabilities) in enumerate(zip(explanation.capsule, explanation.probability, strict=True)):
+        parts = []
+        for capsule, probability in zip(capsules, probabilities, strict=True):
+            if capsule >= 0:
+                parts.append(f"capsule {capsule} ({probability:.0%})")
         print(f"image {row}: {', '.join(parts)}")
-    if out.suffix == ".npz":
-        write_arrays(found, out)
+    if out.suffix.lower() == ".npz":
+        write_arrays(explanation, out)
     else:
-        if dark_ink(model):  # negatives, so that the ink is coloured
-            images, found = 1 - images, found._replace(objects=1 - found.objects)
-        write(draw_explanation(images, found), out)
+        polarity = Polarity.of_network(model)
+        write(draw_explanation(polarity.ink(images), explanation.ink(polarity)), out)
     print(out)
 
 
-def write_arrays(found: NamedTuple, path: Path) -> None:
+def write_arrays(arrays: NamedTuple, path: Path) -> None:
+    """Write every field of a result as an array of its name."""
     from capspoe.atomic import npz_writer
 
     with npz_writer(path) as file:
-        for name, values in found._asdict().items():
+        for name, values in arrays._asdict().items():
             file.add(name, values)
 
 
 def train_recognition(model: "CapsulePoE", folder: Path) -> None:
-    """Train the recognition network and store it in the run folder."""
+    """Train the recognition network and store it with the weights of the run, which stays what it was otherwise."""
     from collections import deque
 
     from rich.progress import track
@@ -84,21 +90,22 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
     steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
     net, _ = deque(steps, maxlen=1)[0]
     model.recognition = net.requires_grad_(False)
-    state = checkpoint.newest(folder).state
-    print(checkpoint.save(folder, state, model.state_dict(), {}))
+    saved = checkpoint.newest(folder)
+    print(checkpoint.save(folder, saved.state, model.state_dict(), saved.optimizer))
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
-    """At most `count` images by name or path; a grey file with another background than the data set is inverted."""
+    """At most `count` images by name or path; a picture takes the polarity of the network."""
     import numpy as np
 
     from capspoe.data import FolderDataset, Prepare, open_for
-    from capspoe.infer.explain import dark_ink, light_edge
+    from capspoe.infer.polarity import Polarity
 
-    path, (height, width, colours) = Path(name).expanduser(), model.image
+    path = Path(name).expanduser()
+    height, width, colours = model.image
     if not path.is_file() or path.suffix.lower() in (".npy", ".npz"):
         dataset = open_for(model.config, model.image, name, "all")
         return dataset.batch(np.arange(min(count, len(dataset))))
     prepare = Prepare.of((height, width), None, {1: "grey", 3: "rgb"}.get(colours))
     pixels = FolderDataset(path.absolute().parent, [path.name], prepare).batch(np.arange(1))
-    return 255 - pixels if colours == 1 and light_edge(pixels / 255) != dark_ink(model) else pixels
+    return Polarity.of_network(model).match(pixels)

@@ -12,17 +12,19 @@ from PIL import Image, ImageOps
 
 from capspoe.errors import InputError
 from capspoe.figures.summary import THRESHOLD
-from capspoe.infer.explain import light_edge
+from capspoe.infer.polarity import Polarity
 
 MAX_PIXELS = 16_000_000  # of an uploaded image
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 MNIST_SIZE = 20 / 28
 
 
-def from_data_url(text: str, shape: tuple[int, int, int], size: float | None, fit: bool, dark: bool) -> np.ndarray:
+def from_data_url(
+    text: str, shape: tuple[int, int, int], size: float | None, fit: bool, polarity: Polarity
+) -> np.ndarray:
     """An image file as the network takes it, (H, W, C) in [0, 1].
 
-    `size` is the run's `object_size`, to which `fit` scales and centres the object; `dark` is its `dark_ink`.
+    `size` is the run's `object_size`, to which `fit` scales and centres the object; `polarity` is the network's.
     """
     height, width, colours = shape
     picture = flatten(open_picture(text), size is not None)
@@ -36,14 +38,16 @@ def from_data_url(text: str, shape: tuple[int, int, int], size: float | None, fi
     grey = np.asarray(picture.convert("L"), np.float32) / 255
     if size is not None:
         light = light_on_dark(grey)  # refuses a blank image
-        grey = 1 - grey if light_edge(grey[None, ..., None]) else grey
+        grey = polarity_of(grey).ink(grey)
         original = exact and np.allclose(light, np.where(grey < 0.1, 0, grey), atol=0.05)  # of the set itself
         if fit and not original:
             grey, exact = reframe(light, (height, width), size), True
     if not exact:
         small = ImageOps.fit(Image.fromarray(grey), (width, height), Image.Resampling.BILINEAR)
         grey = np.clip(np.asarray(small, np.float32), 0, 1)
-    return (1 - grey if size is not None and dark else grey)[..., None]
+    if size is not None:
+        grey = polarity.ink(grey)
+    return grey[..., None]
 
 
 def open_picture(text: str) -> Image.Image:
@@ -77,10 +81,16 @@ def flatten(picture: Image.Image, dark_background: bool) -> Image.Image:
     return Image.alpha_composite(background, picture).convert("RGB")
 
 
+def polarity_of(grey: np.ndarray) -> Polarity:
+    """The polarity of one grey picture (H, W)."""
+    return Polarity.of_images(grey[None, ..., None])
+
+
 def light_on_dark(grey: np.ndarray) -> np.ndarray:
     """The object in [0, 1] on a background of 0, whichever of the two was darker."""
-    background = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
-    light = np.clip(grey - background if background < 0.5 else background - grey, 0, None)
+    ink = polarity_of(grey).ink(grey)
+    background = float(np.median(np.concatenate([ink[0], ink[-1], ink[:, 0], ink[:, -1]])))
+    light = np.clip(ink - background, 0, None)
     if light.max() < 0.1:
         raise InputError("the image is blank: nothing stands out from its background")
     light = light / light.max()

@@ -17,11 +17,12 @@ from capspoe import data
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
 from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
-from capspoe.figures.explanation import tinted
+from capspoe.figures.explanation import tinted, tinted_alone
 from capspoe.figures.gallery import label_of, shown_split
 from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
 from capspoe.figures.traversal import sliders
-from capspoe.infer.explain import Search, best_of, dark_ink, ink_decoders, light_edge, maximum, search_steps
+from capspoe.infer.explain import MAXIMUM, Explanation, Search, explain_steps
+from capspoe.infer.polarity import Polarity
 from capspoe.model.checks import check_capsule
 from capspoe.model.noise import Noise
 from capspoe.run.checkpoint import DONE, exported, newest, numbered, open_run
@@ -39,6 +40,7 @@ SURVEYED = {"test": 1024, "all": 4096}  # images that decide what a capsule is c
 SURVEYED_IN_TRAINING = 256
 PIECE = 4  # images processed between two yields
 SHIFT = 2.0  # pixels by which digits in a drawing may be off the middle
+COMPLETIONS = 4  # of an image
 
 
 class Session:
@@ -54,7 +56,7 @@ class Session:
         self.stage: str | None = None
         self.dataset: data.Dataset | None = None
         self.no_dataset: str | None = None  # why the images cannot be opened
-        self.dark = False  # whether objects are dark on a light background
+        self.polarity = Polarity()  # of the network
         self.object_size = MNIST_SIZE if self.image[2] == 1 else None
         self.winners = np.zeros(0, int)  # the winning capsule of each surveyed image
         self.summary = Summary([])
@@ -89,7 +91,7 @@ class Session:
         network = CapsulePoE.build(self.config, self.image)
         network.load_weights(saved.weights)
         self.loaded = network.requires_grad_(False).eval()
-        self.dark = dark_ink(network) if self.dataset is None else self.dark
+        self.polarity = Polarity.of_network(network)
         self.checkpoint, self.stage, self.winners = number, saved.state.stage, np.zeros(0, int)
         J = network.top.upper[0]
         self.summary, self.sliders_of = read_summary(self.folder, J) or Summary([None] * J), {}
@@ -102,7 +104,7 @@ class Session:
             if not len(dataset):
                 raise InputError("the run's data set has no test images")
             some = dataset.batch(np.arange(min(200, len(dataset))))
-            self.object_size, self.dark = object_size(some), self.image[2] == 1 and light_edge(some / 255)
+            self.object_size = object_size(some)
             self.dataset = dataset
         except (CapspoeError, OSError) as error:
             self.no_dataset = str(error)
@@ -132,7 +134,7 @@ class Session:
         return {
             "name": self.folder.resolve().name,
             "image": self.image,
-            "dark": self.dark,
+            "dark": self.polarity.dark,
             "capsules": J,
             "dimensions": N,
             "gated": self.config.gate != "none",
@@ -240,7 +242,7 @@ class Session:
         """The image that a request means, (H, W, C) in [0, 1]: one of the data set or a file."""
         if "index" in image:
             return self.pixels(np.array([image["index"]]))[0]
-        return from_data_url(image["data"], self.image, self.object_size, image["fit"], self.dark)
+        return from_data_url(image["data"], self.image, self.object_size, image["fit"], self.polarity)
 
     def recognise(self, image: Mapping[str, Any]) -> Answer:
         """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than most images' ones."""
@@ -260,36 +262,46 @@ class Session:
         }
 
     def explain(self, image: Mapping[str, Any]) -> Steps:
-        """Two objects that overlap: the steps of the search as two rows of frames, and whose each pixel is."""
-        network, pixels, frames = self.network, self.read(image), []
-        pixels = 1 - pixels if self.dark else pixels
-        x, search, decoders = network.tensor(pixels), Search(shift=SHIFT), ink_decoders(network, self.dark)
-        odds = None if network.recognition is None else network.recognition(x)
-        for step in search_steps(decoders, x, network.top.upper, 2, search=search, log_odds=odds):
-            found = best_of(step, maximum, 2)
-            frames.append(found.objects[0])
+        """Two objects that overlap: the search as two rows of frames, and which object each pixel belongs to.
+
+        All pictures have light ink, like the page's pad.
+        """
+        network = self.network
+        pixels = self.read(image)
+        frames = []
+        for sets in explain_steps(network, network.tensor(pixels), 2, MAXIMUM, Search(shift=SHIFT)):
+            explanation = Explanation.of(sets, MAXIMUM)
+            frames.append(explanation.objects[0])
             yield
-        moved = [np.square(frame - other).sum() for frame in frames for other in (frames[-1], frames[-1][::-1])]
-        frames = [f[::-1] if b < a else f for f, a, b in zip(frames, moved[::2], moved[1::2], strict=True)]
-        rows = [[tinted(f[m], np.eye(2)[m][:, None, None]) for f in frames] for m in range(2)]
+        frames = [in_the_order_of(frames[-1], frame) for frame in frames]
+        ink = self.polarity.ink(pixels)
+        neurons = network.top.upper[1]
         return {
-            "frames": sheet(*rows),
+            "frames": sheet(*([tinted_alone(frame[m], m) for frame in frames] for m in range(2))),
             "count": len(frames),
-            "capsules": found.capsule[0].tolist(),
-            "probability": rounded(found.probability[0]),
-            "poses": [rounded(pose[: network.top.upper[1]]) for pose in found.pose[0]],
-            "owner": sheet([tinted(pixels, found.owner[0])]),
-            "input": sheet([pixels]),
+            "capsules": explanation.capsule[0].tolist(),
+            "probability": rounded(explanation.probability[0]),
+            "poses": [rounded(pose[:neurons]) for pose in explanation.pose[0]],
+            "owner": sheet([tinted(ink, explanation.owner[0])]),
+            "input": sheet([ink]),
         }
 
     def complete(self, image: Mapping[str, Any], hidden: list[int], seed: int) -> Answer:
-        """Four completions of an image whose pixels `hidden` are erased."""
+        """Several completions of an image whose pixels `hidden` are erased."""
         mask = np.zeros(self.image[:2], bool)
         if max(hidden) >= mask.size:
             raise InputError(f"hidden: the image has {mask.size} pixels")
         mask.flat[hidden] = True
-        found = self.network.complete(self.read(image), mask, 4, seed)
-        return {"sheet": sheet(found.images[0]), "capsules": found.capsule[0].tolist()}
+        completion = self.network.complete(self.read(image), mask, COMPLETIONS, seed)
+        return {"sheet": sheet(completion.images[0]), "capsules": completion.capsule[0].tolist()}
+
+
+def in_the_order_of(last: np.ndarray, frame: np.ndarray) -> np.ndarray:
+    """Two objects (2, H, W, C) in the order of those in the last frame: their brightness may have changed."""
+    swapped = frame[::-1]
+    if np.square(swapped - last).sum() < np.square(frame - last).sum():
+        return swapped
+    return frame
 
 
 def data_url(picture: np.ndarray) -> str:

@@ -17,7 +17,7 @@ from capspoe.atomic import write_atomic
 from capspoe.errors import InputError
 from capspoe.figures.summary import summary_of
 from capspoe.figures.traversal import sliders
-from capspoe.infer.explain import dark_ink
+from capspoe.infer.polarity import Polarity
 from capspoe.run.model import CapsulePoE
 
 EXACT = 1024  # tensors with fewer values keep their precision
@@ -64,7 +64,7 @@ def description(model: CapsulePoE, run: Path) -> dict[str, object]:
         "labels": found.labels,
         "error": found.error,
         "objectSize": found.object_size,
-        "dark": dark_ink(model),
+        "dark": Polarity.of_network(model).dark,
         "sliders": [sliders(model, j) for j in range(J)],
         **{name: value.tolist() for name, value in small.items()},
         "sizes": [(name, len(value)) for name, value in large.items()],

@@ -17,20 +17,33 @@ def tinted(image: np.ndarray, owner: np.ndarray) -> np.ndarray:
     return to_rgb_or_grey(image).mean(-1, keepdims=True) * np.einsum("khw,kc->hwc", owner, tints)
 
 
-def draw_explanation(images: np.ndarray, found: Explanation) -> Figure:
-    """A column for each image (n, H, W, C): the image, its pixels by object, and every object alone."""
-    capsules = [", ".join(str(j) for j in row if j >= 0) for row in found.capsule]
-    k = (found.capsule >= 0).sum(1).max()  # rows that no image needs are left out
-    by_object = np.stack([tinted(*pair) for pair in zip(images, found.owner, strict=True)])
+def tinted_alone(image: np.ndarray, number: int) -> np.ndarray:
+    """An image (H, W, C) in the colour of one object."""
+    owner = np.zeros((number + 1, 1, 1))
+    owner[number] = 1
+    return tinted(image, owner)
+
+
+def draw_explanation(images: np.ndarray, explanation: Explanation) -> Figure:
+    """A column for each image (n, H, W, C): the image, its pixels by object, and every object alone.
+
+    Images and objects have light ink, so that it takes the colour of its object.
+    """
+    present = explanation.capsule >= 0
+    captions = []
+    for capsules, there in zip(explanation.capsule, present, strict=True):
+        captions.append("capsules " + ", ".join(str(j) for j in capsules[there]))
+    by_object = np.stack([tinted(image, owner) for image, owner in zip(images, explanation.owner, strict=True)])
     rows = [
         Row("image", [np.broadcast_to(to_rgb_or_grey(images), by_object.shape)]),
-        Row("found", [by_object], "pixels by object", [f"capsules {text}" for text in capsules]),
+        Row("found", [by_object], "pixels by object", captions),
     ]
-    for m in range(k):
-        alone = np.stack([tinted(o, np.eye(k)[m][:, None, None]) for o in found.objects[:, m]])
-        percent = [
-            f"{p:.0%}" if j >= 0 else "" for j, p in zip(found.capsule[:, m], found.probability[:, m], strict=True)
-        ]
+    most = int(present.sum(1).max())  # rows that no image needs are left out
+    for m in range(most):
+        alone = np.stack([tinted_alone(image, m) for image in explanation.objects[:, m]])
+        percent = []
+        for probability, there in zip(explanation.probability[:, m], present[:, m], strict=True):
+            percent.append(f"{probability:.0%}" if there else "")
         rows.append(Row(f"object {m + 1}", [alone], "decoded alone", percent))
     words = "capsules that explain each image together; below an object, the probability of its capsule"
     return draw_rows("Objects found", words, rows, 84)

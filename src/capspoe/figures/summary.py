@@ -12,7 +12,7 @@ from torch import Tensor
 from capspoe.data import Dataset, open_for
 from capspoe.errors import CapspoeError
 from capspoe.figures.gallery import label_name
-from capspoe.infer.explain import light_edge
+from capspoe.infer.polarity import Polarity
 from capspoe.model.network import Network, Up
 from capspoe.run.hub import SUMMARY
 
@@ -51,8 +51,7 @@ def object_size(images: np.ndarray) -> float | None:
     """
     if images.shape[-1] != 1:
         return None
-    grey = images[..., 0] / 255
-    grey = 1 - grey if light_edge(grey[..., None]) else grey
+    grey = Polarity.of_images(images).ink(images)[..., 0] / 255
     edge = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1)
     if np.median(edge) > 0.1 or (grey < 0.1).mean() < 0.25:
         return None

@@ -13,13 +13,13 @@ starts there: so the mixture has the modes that an ascent from wide starts finds
 import itertools
 import math
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from capspoe.infer.cache import cached_on
 from capspoe.infer.chains import PoseDensity, hmc
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
@@ -175,15 +175,9 @@ class Scores(NamedTuple):
         return np.minimum(*((own - of.mean()) / max(of.std(), 1e-9) for own, of in pairs))
 
 
-_LOG_Z: WeakKeyDictionary[Network, tuple[list[tuple[int, int]], LogZ]] = WeakKeyDictionary()
-
-
 def log_z_of(network: Network) -> LogZ:
     """log Z of the top layer; kept until the network changes."""
-    state = [(t.data_ptr(), t._version) for t in network.state_dict(keep_vars=True).values()]
-    if network not in _LOG_Z or _LOG_Z[network][0] != state:
-        _LOG_Z[network] = state, log_partition(network.top, network.prior)
-    return _LOG_Z[network][1]
+    return cached_on(network, "log_z", lambda: log_partition(network.top, network.prior))
 
 
 @torch.no_grad()

@@ -46,10 +46,6 @@ class Codec(nn.Module):
         """Lower capsules to images."""
         raise NotImplementedError
 
-    def decode_with_gradient(self, x: Float[Tensor, "B I M"]) -> Float[Tensor, "B C H W"]:
-        """Decode in the way that is fastest together with its gradient."""
-        return self.decode(x)
-
     @property
     def learns(self) -> bool:
         """Whether it has anything to learn before the capsules do."""
@@ -57,7 +53,7 @@ class Codec(nn.Module):
 
     def loss(self, images: Float[Tensor, "B C H W"], noise: Noise) -> Float[Tensor, " B"]:
         """What it learns by: the cross-entropy of each image's pixels given its code, averaged over the pixels."""
-        decoded = self.decode_with_gradient(self.encode(images)).clamp(MARGIN, 1 - MARGIN)
+        decoded = self.decode(self.encode(images)).clamp(MARGIN, 1 - MARGIN)
         return F.binary_cross_entropy(decoded, images, reduction="none").mean((1, 2, 3))
 
     def log_likelihood(self, images: Float[Tensor, "B C H W"], x: Float[Tensor, "B I M"]) -> Float[Tensor, " B"]:

@@ -1,7 +1,7 @@
 """A recognition network: which capsules explain an image of several objects, in one pass.
 
 It is trained without labels (`capspoe.train.recognition`) and only proposes: its log-odds are added to the
-objective of the search in explain.py.
+objective of the search of `explain`.
 """
 
 from jaxtyping import Float, Int

@@ -1,0 +1,155 @@
+"""Explanations of images by a network."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from capspoe.infer.explain.compose import COMPOSITIONS, Composition
+from capspoe.infer.explain.decoders import decoders_of
+from capspoe.infer.explain.search import Sets, last, search_steps
+from capspoe.infer.explain.settings import DEFAULT, Search
+from capspoe.infer.polarity import Polarity
+from capspoe.model.checks import check_choice, check_count
+from capspoe.model.network import Network
+
+ABSENT = -1  # the capsule of an object that is not there
+
+
+class Explanation(NamedTuple):
+    """The objects found in n images, the brightest first (with "occlusion" the front one).
+
+    capsule        (n, k); -1 where an image has fewer objects than others
+    probability    (n, k): of the capsule, among all sets of capsules that were refined
+    pose           (n, k, N): whitened, so that it is standard normal over the capsule's own images; where objects may
+                   be moved, two more numbers say how far to the right and down, in units of shift / 2 pixels
+    objects        (n, k, H, W, C): each object decoded alone
+    owner          (n, k, H, W): how much each pixel belongs to each object; sums to 1
+    image          (n, H, W, C): the objects composed
+    objective      (n,): of the best set
+    """
+
+    capsule: np.ndarray
+    probability: np.ndarray
+    pose: np.ndarray
+    objects: np.ndarray
+    owner: np.ndarray
+    image: np.ndarray
+    objective: np.ndarray
+
+    @classmethod
+    def of(cls, sets: Sets, composition: Composition, temperature: float = Search.temperature) -> "Explanation":
+        """The first set of every image, which is the best."""
+        capsule, pose, objects, objective = (values[:, 0] for values in sets)
+
+        # A capsule is as probable as the sets that contain it.
+        weight = torch.softmax(sets.objective / temperature, 1)
+        contained = (sets.capsule[:, :, :, None] == capsule[:, None, None]).any(2)
+        probability = (weight[:, :, None] * contained).sum(1)
+
+        order = composition.order(objects)
+        rows = torch.arange(len(order), device=order.device)[:, None]
+
+        def listed(values: Tensor) -> np.ndarray:
+            return values[rows, order].cpu().numpy()
+
+        return cls(
+            capsule=listed(capsule),
+            probability=listed(probability),
+            pose=listed(pose),
+            objects=listed(objects.permute(0, 1, 3, 4, 2)),
+            owner=listed(composition.responsibilities(objects)),
+            image=composition.compose(objects).permute(0, 2, 3, 1).cpu().numpy(),
+            objective=objective.cpu().numpy(),
+        )
+
+    def padded(self, k: int) -> "Explanation":
+        """The same with room for k objects; those that are not there are 0."""
+        missing = k - self.capsule.shape[1]
+
+        def pad(values: np.ndarray, fill: int = 0) -> np.ndarray:
+            widths = [(0, 0)] * values.ndim
+            widths[1] = (0, missing)
+            return np.pad(values, widths, constant_values=fill)
+
+        return self._replace(
+            capsule=pad(self.capsule, ABSENT),
+            probability=pad(self.probability),
+            pose=pad(self.pose),
+            objects=pad(self.objects),
+            owner=pad(self.owner),
+        )
+
+    def ink(self, polarity: Polarity) -> "Explanation":
+        """The same with `polarity.ink` of the objects and the image."""
+        return self._replace(objects=polarity.ink(self.objects), image=polarity.ink(self.image))
+
+    @classmethod
+    def concatenate(cls, parts: list["Explanation"]) -> "Explanation":
+        """The explanations of several batches of images."""
+        return cls(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+    @classmethod
+    def choose(cls, candidates: list["Explanation"], index: np.ndarray) -> "Explanation":
+        """For each image the candidate of this number (n,)."""
+        images = np.arange(len(index))
+        return cls(*(np.stack(values)[index, images] for values in zip(*candidates, strict=True)))
+
+
+def explain_steps(
+    network: Network,
+    images: Float[Tensor, "B C H W"],
+    k: int,
+    composition: Composition,
+    search: Search = DEFAULT,
+) -> Iterator[Sets]:
+    """The steps of the search with a network's decoders and, if it has one, its recognition network.
+
+    The objects that are yielded have light ink; see `Polarity`.
+    """
+    polarity = Polarity.of_network(network)
+    ink = polarity.ink(images)
+    decoders = decoders_of(network, search.logit_scale).then(polarity.ink)
+    log_odds = None if network.recognition is None else network.recognition(ink)
+    return search_steps(decoders, ink, k, composition, search, log_odds)
+
+
+def explain(
+    network: Network,
+    images: Any,
+    k: int | None = 2,
+    compose: str = "maximum",
+    search: Search = DEFAULT,
+) -> Explanation:
+    """Explain images by k objects each.
+
+    Parameters
+    ----------
+    network : with images, not plain features
+    images : as for `Network.encode`
+    k : number of objects; None finds it for each image, up to `search.max_tried`: another object must improve the
+        objective by `search.object_cost`
+    compose : "maximum" for strokes, "occlusion" for opaque objects, "sum" for light
+    search : weights and effort of the search
+    """
+    check_choice("compose", compose, tuple(COMPOSITIONS))
+    if k is None:
+        counts = list(range(1, min(search.max_tried, network.top.upper[0]) + 1))
+    else:
+        check_count("k", k)
+        counts = [k]
+    composition = COMPOSITIONS[compose]
+    parts = []
+    for chunk in network.chunks(images):
+        for batch in chunk.split(search.chunk_size):
+            candidates = []
+            for count in counts:
+                sets = last(explain_steps(network, batch, count, composition, search))
+                candidates.append(Explanation.of(sets, composition, search.temperature).padded(counts[-1]))
+            cost = search.object_cost * np.array(counts)[:, None]
+            value = np.stack([candidate.objective for candidate in candidates]) - cost
+            parts.append(Explanation.choose(candidates, value.argmax(0)))
+    return Explanation.concatenate(parts).ink(Polarity.of_network(network))

@@ -1,19 +1,18 @@
 """`python -m capspoe.kernels` compiles the forward routing kernel and leaves it in numba's cache on disk.
 
-The kernel is compiled for types, not for sizes, so small tensors do. They have the layout of those of a layer.
+A kernel is compiled for types, not for sizes. So small tensors do, laid out like those of a layer.
 """
 
 import os
 
 import torch
 
-from capspoe.kernels.ahead import NICENESS
 from capspoe.kernels.dispatch import RoutingOptions, cpu_kernels
+
+LOWEST_PRIORITY = 19
 
 
 def main() -> None:
-    if hasattr(os, "nice"):  # not on Windows
-        os.nice(NICENESS)
     torch.set_num_threads(1)
     x_BIM = torch.rand(8, 32, 4)
     w_JNMI = torch.rand(3, 6, 4, 32)
@@ -22,4 +21,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(LOWEST_PRIORITY)
     main()

@@ -85,7 +85,7 @@ def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
     notice = threading.Timer(NOTICE_SECONDS, _explain_delay)
     notice.daemon = True
     notice.start()
-    ahead.wait()
+    ahead.take_over()
     function.compile(signature)
     notice.cancel()
 

@@ -1,9 +1,13 @@
 """The choice of an implementation, and what PyTorch's own tools make of it."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from tests.kernels.test_routing import inputs
 from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 
 from capspoe import kernels
 from capspoe.errors import InputError
@@ -26,6 +30,9 @@ def test_the_choice_is_automatic_and_can_be_forced(monkeypatch):
             assert not kernels.select(x, differentiable=True)
         with kernels.use("kernel"), pytest.raises(InputError, match="float32 tensors on the CPU"):
             kernels.select(x.double())
+        assert not kernels.select(x, agreement=None)  # a function of the user's own
+        with kernels.use("kernel"), pytest.raises(InputError, match="agreement='cosine' or 'dot'"):
+            kernels.select(x, agreement=None)
         monkeypatch.setenv("CAPSPOE_BACKEND", "reference")
         assert not kernels.select(x)
         with kernels.use("kernel"):
@@ -38,15 +45,20 @@ def test_the_choice_is_automatic_and_can_be_forced(monkeypatch):
 
 
 def test_only_a_gpu_gets_a_compiled_reference():
-    class OnGpu:
+    class OnGpu(torch.Tensor):
         is_cuda = True
 
-    assert kernels.compiled_on_gpu(reference, X) is reference
-    compiled = kernels.compiled_on_gpu(reference, OnGpu())
-    assert compiled is not reference
-    assert compiled._torchdynamo_orig_callable is reference
+    x = X.as_subclass(OnGpu)
+
+    def function(x):
+        return x + 1
+
+    assert kernels.compiled_on_gpu(function, X) is function
+    compiled = kernels.compiled_on_gpu(function, x)
+    assert compiled is not function
+    assert compiled is kernels.compiled_on_gpu(function, x)
     with kernels.use("reference"):
-        assert kernels.compiled_on_gpu(reference, OnGpu()) is reference
+        assert kernels.compiled_on_gpu(function, x) is function
 
 
 def test_the_operators_are_what_torch_library_expects():
@@ -95,6 +107,82 @@ def test_transforms_and_fake_tensors():
     tangent = torch.func.jvp(lambda x: route(x, W).z, (X,), (torch.ones_like(X),))[1]
     right = torch.func.jvp(lambda x: reference(x, W)[1], (X,), (torch.ones_like(X),))[1]
     torch.testing.assert_close(tangent, right)
+    with forward_ad.dual_level():
+        z = route(X, forward_ad.make_dual(W, torch.ones_like(W))).z
+        right = reference(X, forward_ad.make_dual(W, torch.ones_like(W)))[1]
+        torch.testing.assert_close(forward_ad.unpack_dual(z).tangent, forward_ad.unpack_dual(right).tangent)
     with FakeTensorMode() as mode:
         c, z = route(mode.from_tensor(X), mode.from_tensor(W))
         assert (c.shape, z.shape) == ((5, 4, 20), (5, 4, 6))
+
+
+def test_routing_of_constants_inside_a_transform():
+    """No input is transformed, but new tensors may be: inside torch.func.grad even zeros have no memory to read."""
+    layer = CapsuleLayer((20, 3), (4, 5), seed=0)
+    right = layer(X).z.detach()
+
+    def scaled(factor):
+        return (factor * layer(X).z).sum()
+
+    with torch.no_grad():
+        by_image = torch.func.vmap(lambda factor: factor * layer(X).z)(torch.ones(2))
+        torch.testing.assert_close(by_image, right.expand(2, -1, -1, -1))
+    torch.testing.assert_close(torch.func.grad(scaled)(torch.tensor(1.0)), right.sum(), rtol=1e-4, atol=1e-4)
+    tangent = torch.func.jvp(scaled, (torch.tensor(1.0),), (torch.tensor(1.0),))[1]
+    torch.testing.assert_close(tangent, right.sum(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("torch.func.vmap", lambda f: torch.func.vmap(f)(X)),
+        ("torch.func.grad", lambda f: torch.func.grad(f)(X)),
+        ("torch.func.jvp", lambda f: torch.func.jvp(f, (X,), (X,))),
+        ("torch.func.functionalize", lambda f: torch.func.functionalize(f)(X)),
+        ("torch.compile", lambda f: torch.compile(f, backend="eager")(X)),
+        ("torch.export", lambda f: torch.export.export(Calls(f), (X,))),
+    ],
+)
+def test_tracing_is_noticed(name, call):
+    seen = []
+
+    def function(x):
+        seen.append(kernels.is_tracing(x))
+        return (x * x).sum()
+
+    call(function)
+    assert seen, f"{name} has not called the function"
+    assert all(seen), f"kernels.is_tracing no longer notices {name} of PyTorch {torch.__version__}"
+
+
+def test_fake_tensors_and_tangents_are_noticed_without_a_warning(recwarn):
+    assert not kernels.is_tracing(X, torch.nn.Parameter(X))
+    assert kernels.is_tracing(torch.empty(2, device="meta"))
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(X)
+        assert kernels.is_tracing()
+    assert kernels.is_tracing(fake)
+    with forward_ad.dual_level():
+        assert kernels.is_tracing(X, forward_ad.make_dual(X, X))
+        assert not kernels.is_tracing(X)
+    assert not [warning for warning in recwarn if "data pointer" in str(warning.message)]
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_routing_does_not_wait_for_the_compiler_of_pytorch():
+    program = (
+        "import sys, capspoe.model.layer\n"
+        "assert 'numba' not in sys.modules\n"
+        "import torch\n"
+        "capspoe.route(torch.rand(5, 20, 3), torch.rand(4, 20, 6, 3))\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -14,6 +14,7 @@ from tests.kernels.test_routing import inputs
 from tests.model.test_routed import some_layer
 
 from capspoe import kernels
+from capspoe.model.layer import CapsuleLayer
 from capspoe.model.routing import route
 
 
@@ -29,7 +30,7 @@ def threads(count):
 
 def results(normalize, count, batch=37):
     """Routing of a layer, and the gradients of routing."""
-    layer = some_layer((batch, 50, 3, 4, 5), {"normalize": normalize})
+    layer = CapsuleLayer((50, 3), (4, 5), normalize=normalize, initial_std=0.3, seed=0)
     x = torch.rand(batch, 50, 3, generator=torch.Generator().manual_seed(2))
     with threads(count), kernels.use("kernel"):
         with torch.no_grad():

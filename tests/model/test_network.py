@@ -53,7 +53,8 @@ def test_the_settings_reach_every_layer():
     expected = [((4, 8), (5, 4), "none", "binary"), ((5, 4), (3, 6), "winner", "gaussian")]
     assert [(x.lower, x.upper, x.gate.name, x.neurons.name) for x in (below, top)] == expected
     for depth, layer in enumerate(network.stack):
-        assert {name: getattr(layer, name) for name in options} == options
+        settings = {name: getattr(layer, name) for name in options}
+        assert settings | {"agreement": layer.agreement.name} == options
         assert not layer.centred
         assert torch.equal(layer.w_JNMI, CapsuleLayer(layer.lower, layer.upper, seed=7 + depth).w_JNMI)
     assert (network.codec.dropout, network.codec.code_noise) == (0.3, 2.0)

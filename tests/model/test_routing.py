@@ -1,6 +1,8 @@
 """Routing against loops written from both papers, its properties, and its derivatives."""
 
+import copy
 import math
+import typing
 
 import numpy as np
 import pytest
@@ -8,8 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capspoe import kernels
+from capspoe.config import Config
 from capspoe.errors import InputError
-from capspoe.model.routing import reverse_route, route, squash, squash_length
+from capspoe.kernels import dispatch
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.routing import AGREEMENTS, Agreement, find_agreement, reverse_route, route, squash, squash_length
 
 F64 = torch.float64
 KINDS = pytest.mark.parametrize(("normalize", "agreement"), [("lower", "cosine"), ("upper", "dot")])
@@ -74,6 +80,87 @@ def test_both_papers(normalize, agreement, sizes, iterations, sharpness, seed):
     c_hand, z_hand = by_hand(x.numpy(), W.numpy(), iterations, sharpness)
     np.testing.assert_allclose(c, c_hand, atol=1e-9)
     np.testing.assert_allclose(z, z_hand, atol=1e-9)
+
+
+def plain_cosine(u, z):
+    return torch.cosine_similarity(u, z[:, :, None], dim=-1)
+
+
+def negative_distance(u, z):
+    return -(u - z[:, :, None]).square().sum(-1)
+
+
+def by_distance(x, W, iterations):
+    """Routing by the negative squared distance, one image and upper capsule at a time."""
+    c_out = np.zeros((len(x), *W.shape[:2]))
+    for b in range(len(x)):
+        for j in range(len(W)):
+            u = np.stack([W[j, i] @ x[b, i] for i in range(W.shape[1])])
+            logits = np.zeros(W.shape[1])
+            for _ in range(iterations):
+                c = np.exp(logits) / np.exp(logits).sum()
+                logits = logits - ((u - c @ u) ** 2).sum(1)
+            c_out[b, j] = c
+    return c_out
+
+
+def test_an_agreement_can_be_a_function(rng):
+    x, W = capsules(rng)
+    c, z = route(x, W, agreement=negative_distance)
+    np.testing.assert_allclose(c, by_distance(x.numpy(), W.numpy(), 3), atol=1e-12)
+    torch.testing.assert_close(z, torch.einsum("bji,jinm,bim->bjn", c, W, x))
+
+
+@pytest.mark.parametrize("normalize", ["lower", "upper"])
+def test_a_function_where_the_kernels_would_run(rng, normalize):
+    """float32 on the CPU, with gradients and under torch.compile: the same as the name of that agreement."""
+    x, W = (tensor.requires_grad_() for tensor in capsules(rng, dtype=torch.float32))
+
+    def gradients(agreement, function=route):
+        c, z = function(x, W, 3, normalize, agreement)
+        return c, z, *torch.autograd.grad(c.sin().sum() + z.sin().sum(), (x, W))
+
+    by_name = gradients("cosine")
+    compiled = torch.compile(route, backend="eager", fullgraph=True)
+    for by_function in (gradients(plain_cosine), gradients(plain_cosine, compiled)):
+        for one, other in zip(by_function, by_name, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    with kernels.use("kernel"), pytest.raises(InputError, match="the kernels need"):
+        route(x, W, agreement=plain_cosine)
+
+
+def test_the_names_are_those_of_the_settings():
+    choices = typing.get_args(typing.get_type_hints(Config)["agreement"])
+    assert set(choices) == set(AGREEMENTS) >= set(dispatch.AGREEMENTS)
+    for name, agreement in AGREEMENTS.items():
+        assert find_agreement(name) is find_agreement(agreement) is agreement
+        assert copy.deepcopy(agreement).name == name
+    assert find_agreement(plain_cosine).name is None
+
+
+@pytest.mark.parametrize("name", AGREEMENTS)
+def test_reverse_routing_of_a_single_capsule_is_uniform_where_only_angles_count(rng, name):
+    _, W = capsules(rng)
+    h = torch.zeros(3, 4, 3, dtype=F64)
+    h[range(3), [2, 0, 2]] = torch.randn(3, 3, generator=rng, dtype=F64)
+    c = reverse_route(h, W, agreement=name).c
+    assert torch.allclose(c, torch.full_like(c, 1 / 5)) == AGREEMENTS[name].angle_only
+
+
+def test_a_layer_takes_a_function_and_knows_when_reverse_routing_is_uniform(rng):
+    x = torch.rand(6, 5, 2, generator=rng)
+    h = torch.zeros(6, 4, 3)
+    h[:, 1] = torch.randn(6, 3, generator=rng)
+    options = {"lower": (5, 2), "upper": (4, 3), "initial_std": 0.3, "seed": 0}
+    named = CapsuleLayer(**options)
+    by_function = CapsuleLayer(**options, agreement=plain_cosine)
+    with torch.no_grad():
+        torch.testing.assert_close(by_function(x), named(x), rtol=1e-4, atol=1e-5)
+        c = by_function.reverse(h)  # nothing is known about a function, so its weights are computed
+        torch.testing.assert_close(c, torch.full_like(c, 1 / 5))
+    assert CapsuleLayer(**options, agreement=Agreement(plain_cosine, angle_only=True)).reverse(h) is None
+    assert named.reverse(h) is None
+    assert CapsuleLayer(**options, agreement="dot").reverse(h) is not None
 
 
 def test_defaults_are_this_papers(rng):
@@ -174,6 +261,9 @@ def test_a_product_out_of_range_is_refused(rng):
         (lambda x, W: (x, W, True), "iterations must be an integer"),
         (lambda x, W: (x, W, 3, "i"), "normalize must be one of 'lower', 'upper', not 'i'"),
         (lambda x, W: (x, W, 3, "lower", "euclid"), "agreement must be one of 'cosine', 'dot'"),
+        (lambda x, W: (x, W, 3, "lower", None), "agreement must be one of 'cosine', 'dot', not None"),
+        (lambda x, W: (x, W, 3, "lower", lambda u, z: z), r"agreement must have shape \(3, 4, 5\), not \(3, 4, 3\)"),
+        (lambda x, W: (x, W, 3, "lower", lambda u, z: u.sum(-1)[..., :1]), r"not \(3, 4, 1\)"),
     ],
 )
 def test_wrong_arguments_are_named(rng, change, message):

@@ -26,7 +26,7 @@ EXACT = 1024  # tensors with fewer values keep their precision
 def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
     """Write the page of a network."""
     top = model.top
-    if len(model.layers) > 1 or not top.gate.one_on or (top.agreement, top.normalize) != ("cosine", "lower"):
+    if len(model.layers) > 1 or not top.gate.one_on or (top.agreement.name, top.normalize) != ("cosine", "lower"):
         raise InputError("the web page can show one gated layer of capsules with cosine routing, not this network")
     page = files("capspoe.export") / "page"
     pad = (files("capspoe.explorer") / "static" / "pad.js").read_text(encoding="utf-8").replace("export ", "")

@@ -2,22 +2,39 @@
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from torch._guards import detect_fake_mode
-from torch._subclasses import FakeTensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from capspoe.errors import InputError
 
 Backend = Literal["auto", "reference", "kernel"]
-_backend: ContextVar[str | None] = ContextVar("capspoe_backend", default=None)
+AGREEMENTS = ("cosine", "dot")  # those that the kernels implement
+
+
+class RoutingOptions(NamedTuple):
+    """The arguments of `capspoe.route` that the kernels take; the agreement is one of AGREEMENTS."""
+
+    iterations: int
+    normalize: str
+    agreement: str
+    sharpness: float
+
+
+class _Forced(threading.local):
+    """The backend that `use` forces in this thread. Not a ContextVar, which torch.compile cannot trace."""
+
+    backend: str | None = None
+
+
+_forced = _Forced()
 
 
 @contextmanager
@@ -27,76 +44,105 @@ def use(backend: Backend) -> Iterator[None]:
     "reference" runs plain PyTorch, "kernel" the kernels. "auto", the default, takes the kernels for float32 on the
     CPU and torch.compile on a GPU. The environment variable CAPSPOE_BACKEND sets it for a whole process.
     """
-    token = _backend.set(_checked(backend))
+    before = _forced.backend
+    _forced.backend = _checked(backend)
     try:
         yield
     finally:
-        _backend.reset(token)
+        _forced.backend = before
 
 
-def select(*tensors: Tensor | None, differentiable: bool = False) -> ModuleType | None:
-    """The kernels for these tensors (None entries are skipped), or None for plain PyTorch.
+def current() -> str:
+    """The backend that `use` or CAPSPOE_BACKEND asks for."""
+    return _forced.backend or _checked(os.environ.get("CAPSPOE_BACKEND", "auto"))
 
-    Where they are `differentiable` (capspoe::route has a gradient) they also serve autograd, torch.compile and fake
-    tensors. Plain PyTorch remains for torch.export, torch.func, forward mode, float64 and other devices.
+
+def select(
+    *tensors: Tensor | None, agreement: str | None = "cosine", differentiable: bool = False
+) -> ModuleType | None:
+    """The kernels for these tensors, or None for plain PyTorch.
+
+    Parameters
+    ----------
+    tensors : everything the kernels would read; None entries are skipped
+    agreement : name of the agreement; None for a function of the user's own
+    differentiable : whether the caller goes through the operator capspoe::route, which has a gradient and which
+        torch.compile keeps whole. Otherwise the kernels run only where no gradient is needed.
     """
-    if (backend := _current()) == "reference":
+    backend = current()
+    if backend == "reference":
         return None
-    given = [t for t in tensors if t is not None]
-    supported = all(t.device.type == "cpu" and t.dtype == torch.float32 for t in given)
-    if differentiable:
-        supported = supported and not _transforms() and all(type(t) in (Tensor, Parameter, FakeTensor) for t in given)
-    elif is_tracing():
-        return None
-    elif torch.is_grad_enabled():
-        supported = supported and not any(t.requires_grad for t in given)
-    if supported:
+    given = [tensor for tensor in tensors if tensor is not None]
+    if agreement in AGREEMENTS and _supported(given, differentiable):
         return cpu_kernels()
-    if backend == "kernel" and not is_tracing():
-        raise InputError("the kernels need float32 tensors on the CPU, and all but routing no gradient")
+    if backend == "kernel" and not is_tracing(*given):
+        names = " or ".join(map(repr, AGREEMENTS))
+        raise InputError(
+            f"the kernels need float32 tensors on the CPU and agreement={names}, and all but routing no gradient"
+        )
     return None
+
+
+def _supported(tensors: list[Tensor], differentiable: bool) -> bool:
+    """Whether the kernels can take these tensors."""
+    for tensor in tensors:
+        # A subclass of Tensor may want to see every operation.
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or type(tensor) not in (Tensor, Parameter):
+            return False
+    if torch.compiler.is_compiling():
+        # An exported program has to run where the operator does not exist.
+        return differentiable and not torch.compiler.is_exporting()
+    if is_tracing(*tensors):
+        return False
+    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return differentiable or not needs_gradient
+
+
+def compiled_on_gpu(function: Callable[..., Any], *tensors: Tensor) -> Callable[..., Any]:
+    """The function through torch.compile if the tensors are on a GPU, unless plain PyTorch was asked for."""
+    on_gpu = all(tensor.is_cuda for tensor in tensors)
+    if on_gpu and current() == "auto" and not is_tracing(*tensors):
+        return _compile(function)
+    return function
 
 
 _compile = functools.cache(functools.partial(torch.compile, dynamic=True))
 
 
-def compiled_on_gpu(function: Callable[..., Any], tensor: Tensor) -> Callable[..., Any]:
-    """The function through torch.compile if the tensor is on a GPU, unless plain PyTorch was asked for."""
-    return _compile(function) if tensor.is_cuda and not is_tracing() and _current() == "auto" else function
+def is_tracing(*tensors: Tensor) -> bool:
+    """Whether PyTorch wants the operations on these tensors one by one, or they have no values to look at.
+
+    That is so under torch.compile, torch.export, torch.func and forward-mode derivatives, and with fake tensors.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    # A new tensor shows a transform or a mode that applies to all operations, whatever they are given.
+    for tensor in (torch.empty(1), *tensors):
+        has_tangent = forward_ad.unpack_dual(tensor).tangent is not None
+        if has_tangent or not _has_values(tensor):
+            return True
+    return False
 
 
-def is_tracing() -> bool:
-    """Whether PyTorch traces (compile, export, torch.func, forward mode, fake tensors): no values can be seen."""
-    return torch.compiler.is_compiling() or _transforms() or detect_fake_mode() is not None
+def _has_values(tensor: Tensor) -> bool:
+    """Whether the tensor has values in memory of its own."""
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return False  # a type that intercepts operations, such as a fake tensor
+    try:
+        return tensor.data_ptr() != 0
+    except RuntimeError:  # a tensor inside torch.func stands for another one
+        return False
 
 
-def _transforms() -> bool:
-    """Whether the operations of plain PyTorch are wanted one by one."""
-    if torch.compiler.is_compiling():  # the rest would break the graph
-        return torch.compiler.is_exporting()
-    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
-
-
-def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What torch.compiler.assume_constant_result does, without importing the compiler, which takes a second."""
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
-@_constant
-def _current() -> str:
-    return _backend.get() or _checked(os.environ.get("CAPSPOE_BACKEND", "auto"))
-
-
-@_constant
 def cpu_kernels() -> ModuleType:
-    """The module `cpu`, which imports numba."""
+    """The module `cpu`. Only those who compute with it wait for numba."""
     from capspoe.kernels import cpu
 
     return cpu
 
 
 def _checked(backend: str) -> str:
-    if backend not in get_args(Backend):
-        raise InputError(f"the backend must be one of {', '.join(get_args(Backend))}, not {backend!r}")
+    choices = get_args(Backend)
+    if backend not in choices:
+        raise InputError(f"the backend must be one of {', '.join(choices)}, not {backend!r}")
     return backend

@@ -6,6 +6,9 @@ vectors of LANES capsules and N padded to an even number, with zeros. The capita
 
     Q groups of images     G images of a group     V vectors of lower capsules     L lanes of a vector     P = G L
     T iterations           S upper capsules that share a softmax: one if it is over the lower capsules, else all J
+
+Loops copy arrays element by element: numba takes a second or two to compile an assignment between slices, because of
+the message with which it would refuse different shapes.
 """
 
 import math
@@ -17,26 +20,27 @@ from capspoe.kernels.threads import compiled
 
 LOG2_E = math.log2(math.e)
 BOUNDED = 60.0  # a power of 2 and its sum stay in range
-SAFE, LARGEST = 1e15, 1e38  # lengths from 1 / SAFE to SAFE have squares that are exact enough; of float32
-ZERO, ONE = np.float32(0), np.float32(1)
+SAFE = 1e15  # lengths from 1 / SAFE to SAFE have squares that are exact enough in float32
+LARGEST = 1e38  # of float32
+WIDTH = GROUP * LANES  # floats of a panel
+ZERO = np.float32(0)
+ONE = np.float32(1)
 FAR_BELOW = np.float32(-1e30)  # the logit of a lane beyond the last capsule
 
 
 @compiled
-def panels(shape):
+def panels(count):
     """Room for panels that start at a cache line, so that none straddles two."""
-    size = GROUP * LANES
-    for axis in shape:
-        size *= axis
-    room = np.empty(size + 16, np.float32)
+    room = np.empty(count * WIDTH + 16, np.float32)
     skip = (64 - room.ctypes.data % 64) % 64 // 4
-    return room[skip : skip + size].reshape((*shape, GROUP * LANES))
+    return room[skip : skip + count * WIDTH].reshape(count, WIDTH)
 
 
 @compiled
 def pack(lo, hi, rows_BKI, out_QGVKL):
     """Groups lo to hi of rows, cut into V vectors of LANES floats."""
-    (B, K, I), (G, V) = rows_BKI.shape, out_QGVKL.shape[1:3]
+    B, K, I = rows_BKI.shape
+    _, G, V, _, _ = out_QGVKL.shape
     for b in range(lo * G, min(B, hi * G)):
         for v in range(V):
             for k in range(K):
@@ -46,12 +50,19 @@ def pack(lo, hi, rows_BKI, out_QGVKL):
 
 @compiled
 def scratch(S, T, V, N, I):
-    """Room for a task: u, its inverse lengths, logits and z of each iteration, directions."""
-    logits_TSVP = panels((T, S, V))
-    logits_TSVP[0] = 0.0
-    logits_TSVP[0].reshape(S, V, GROUP, LANES)[:, V - 1, :, I - (V - 1) * LANES :] = FAR_BELOW
-    z_TSNG, direction_SNG = np.empty((T, S, N, GROUP), np.float32), np.empty((S, N, GROUP), np.float32)
-    return panels((S, V, N)), panels((S, V)), logits_TSVP, z_TSNG, direction_SNG
+    """Room for a task: u, its inverse lengths, logits and z of each iteration, directions. The first logits are 0."""
+    u_SVNP = panels(S * V * N).reshape(S, V, N, WIDTH)
+    inverse_SVP = panels(S * V).reshape(S, V, WIDTH)
+    logits_TSVP = panels(T * S * V).reshape(T, S, V, WIDTH)
+    for s in range(S):
+        for v in range(V):
+            for g in range(GROUP):
+                for lane in range(LANES):
+                    logit = ZERO if v * LANES + lane < I else FAR_BELOW
+                    logits_TSVP[0, s, v, g * LANES + lane] = logit
+    z_TSNG = np.empty((T, S, N, GROUP), np.float32)
+    direction_SNG = np.empty((S, N, GROUP), np.float32)
+    return u_SVNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG
 
 
 @compiled
@@ -62,10 +73,12 @@ def predict(x_QVMP, q, w_SVNML, u_SVNP, squares_SVP):
         for v in range(V):
             square = splat(ZERO)
             for n in range(0, N, 2):
-                a = b = splat(ZERO)
+                a = splat(ZERO)
+                b = splat(ZERO)
                 for m in range(x_QVMP.shape[2]):
                     x = load(x_QVMP, (q, v, m))
-                    a, b = a + by_lane(w_SVNML, (s, v, n, m)) * x, b + by_lane(w_SVNML, (s, v, n + 1, m)) * x
+                    a = a + by_lane(w_SVNML, (s, v, n, m)) * x
+                    b = b + by_lane(w_SVNML, (s, v, n + 1, m)) * x
                 store(u_SVNP, (s, v, n), a)
                 store(u_SVNP, (s, v, n + 1), b)
                 square = square + a * a + b * b
@@ -73,22 +86,41 @@ def predict(x_QVMP, q, w_SVNML, u_SVNP, squares_SVP):
 
 
 @compiled
+def largest(panel_1P, start, stop):
+    """The largest of the floats from start to stop. A loop compiles in a fraction of the time of NumPy's `max`."""
+    value = panel_1P[0, start]
+    for p in range(start + 1, stop):
+        value = max(value, panel_1P[0, p])
+    return value
+
+
+@compiled
 def invert_lengths(u_SVNP, I, squares_SVP):
     """1 / |u_ij| from |u_ij|^2, in place; 0 where u_ij is 0. Squares out of float32's range are found again."""
-    S, V, P = squares_SVP.shape
-    squares_SVP.reshape(S, V, GROUP, LANES)[:, V - 1, :, I - (V - 1) * LANES :] = 1.0
-    extreme_P, extreme = panels((1,)), splat(ONE)
+    S, V, N, P = u_SVNP.shape
+    # Lanes beyond the last capsule get an ordinary length, so that they do not count as extreme.
+    for s in range(S):
+        for g in range(GROUP):
+            for lane in range(I - (V - 1) * LANES, LANES):
+                squares_SVP[s, V - 1, g * LANES + lane] = ONE
+    extreme = splat(ONE)
     for s in range(S):
         for v in range(V):
             square = load(squares_SVP, (s, v))
             extreme = maximum(extreme, maximum(square, splat(ONE) / square))
             store(squares_SVP, (s, v), rsqrt(square))
-    store(extreme_P, (0,), extreme)
-    if extreme_P.max() > SAFE**2:
-        for s, v, p in np.ndindex(S, V, P):
-            if not 1 / SAFE < squares_SVP[s, v, p] < SAFE:
-                length = math.sqrt((u_SVNP[s, v, :, p].astype(np.float64) ** 2).sum())
-                squares_SVP[s, v, p] = min(1 / length, LARGEST) if length > 0 else 0.0
+    extreme_1P = panels(1)
+    store(extreme_1P, (0,), extreme)
+    if largest(extreme_1P, 0, P) > SAFE**2:
+        for s in range(S):
+            for v in range(V):
+                for p in range(P):
+                    if not 1 / SAFE < squares_SVP[s, v, p] < SAFE:
+                        exact = 0.0
+                        for n in range(N):
+                            exact += np.float64(u_SVNP[s, v, n, p]) ** 2
+                        length = math.sqrt(exact)
+                        squares_SVP[s, v, p] = min(1 / length, LARGEST) if length > 0 else 0.0
 
 
 @compiled
@@ -109,10 +141,12 @@ def combine(u_SVNP, weight_SVP, factor, z_SNG):
     S, V, N = u_SVNP.shape[:3]
     for s in range(S):
         for n in range(0, N, 2):
-            a = b = splat(ZERO)
+            a = splat(ZERO)
+            b = splat(ZERO)
             for v in range(V):
                 weight = load(weight_SVP, (s, v))
-                a, b = a + weight * load(u_SVNP, (s, v, n)), b + weight * load(u_SVNP, (s, v, n + 1))
+                a = a + weight * load(u_SVNP, (s, v, n))
+                b = b + weight * load(u_SVNP, (s, v, n + 1))
             sum_lanes(z_SNG, (s, n), a * splat(np.float32(factor)))
             sum_lanes(z_SNG, (s, n + 1), b * splat(np.float32(factor)))
 
@@ -123,7 +157,8 @@ def directions(z_SNG, cosine, factor, out_SNG):
     S, N, _ = z_SNG.shape
     for s in range(S):
         for g in range(GROUP):
-            square = size = 0.0
+            square = 0.0
+            size = 0.0
             for n in range(N):
                 square += np.float64(z_SNG[s, n, g]) ** 2
             if square > 0:
@@ -137,18 +172,22 @@ def directions(z_SNG, cosine, factor, out_SNG):
 def softmax(logits_SVP, lower, bounded, c_SVP):
     """c = softmax over S, or over the vectors and lanes of lower capsules; `bounded` logits need no maximum."""
     S, V, P = logits_SVP.shape
-    if lower:
-        S, V = V, 1
-        logits_SVP, c_SVP = logits_SVP.reshape(S, V, P), c_SVP.reshape(S, V, P)
-    one_P, one_G = panels((1,)), np.empty(GROUP, np.float32)
+    if lower:  # then S is 1, and the vectors take its place
+        S = V
+        V = 1
+        logits_SVP = logits_SVP.reshape(S, V, P)
+        c_SVP = c_SVP.reshape(S, V, P)
+    one_1P = panels(1)
+    one_G = np.empty(GROUP, np.float32)
     for v in range(V):
-        shift, amount = splat(ZERO if bounded else FAR_BELOW), splat(ZERO)
+        shift = splat(ZERO if bounded else FAR_BELOW)
+        amount = splat(ZERO)
         for s in range(0 if bounded else S):
             shift = maximum(shift, load(logits_SVP, (s, v)))
         if lower and not bounded:
-            store(one_P, (0,), shift)
+            store(one_1P, (0,), shift)
             for g in range(GROUP):
-                one_G[g] = one_P[0, g * LANES : (g + 1) * LANES].max()
+                one_G[g] = largest(one_1P, g * LANES, (g + 1) * LANES)
             shift = by_image(one_G, ())
         for s in range(S):
             e = exp2(load(logits_SVP, (s, v)) - shift)
@@ -171,7 +210,12 @@ def route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP):
     T, lower, cosine, sharpness, scale = options
     u_SVNP, inverse_SVP, logits_TSVP, z_TSNG, direction_SNG = room
     S = len(u_SVNP)
-    j, q = (task // len(x_QVMP), task % len(x_QVMP)) if lower else (0, task)
+    if lower:
+        j = task // len(x_QVMP)
+        q = task % len(x_QVMP)
+    else:
+        j = 0
+        q = task
     predict(x_QVMP, q, w_JVNML[j : j + S], u_SVNP, inverse_SVP)
     if cosine:
         invert_lengths(u_SVNP, I, inverse_SVP)
@@ -192,17 +236,21 @@ def route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP):
 @compiled
 def route(lo, hi, x_QVMP, w_JVNML, options, c_BJI, z_BJN):
     """Tasks lo to hi: c and z. A task is a group of images, and an upper capsule if the softmax is over the lower."""
-    T, lower = options[:2]
-    (B, J, I), N, V = c_BJI.shape, z_BJN.shape[2], x_QVMP.shape[1]
+    T, lower, _, _, _ = options
+    B, J, I = c_BJI.shape
+    N = z_BJN.shape[2]
+    V = x_QVMP.shape[1]
     S = 1 if lower else J
-    room, c_QKJVP = scratch(S, T, V, w_JVNML.shape[2], I), panels((1, T - 1, J, V))
+    room = scratch(S, T, V, w_JVNML.shape[2], I)
+    c_QKJVP = panels((T - 1) * J * V).reshape(1, T - 1, J, V, WIDTH)
     z_SNG = room[3][T - 1]
     for task in range(lo, hi):
         j, q = route_task(task, x_QVMP, w_JVNML, I, options, room, c_QKJVP)
         for b in range(q * GROUP, min(B, (q + 1) * GROUP)):
             g = b - q * GROUP
             for s in range(S):
-                z_BJN[b, j + s] = z_SNG[s, :N, g]
+                for n in range(N):
+                    z_BJN[b, j + s, n] = z_SNG[s, n, g]
                 for v in range(V):
                     for lane in range(min(LANES, I - v * LANES)):
                         c_BJI[b, j + s, v * LANES + lane] = c_QKJVP[0, T - 2, j + s, v, g * LANES + lane]

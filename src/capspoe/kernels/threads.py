@@ -1,6 +1,5 @@
 """Numba functions that are compiled once and kept on disk, and work split over threads."""
 
-import ctypes
 import functools
 import hashlib
 import itertools
@@ -15,9 +14,22 @@ from typing import Any
 import numba
 import torch
 
-_HERE = Path(__file__).parent
-# Numba looks only at the file of a kept function, not at those whose functions it calls: all files count here
-_VERSION = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:8]
+from capspoe.kernels import ahead
+from capspoe.kernels.private import pause_openmp
+
+PIECES = 4  # for each thread, so that one that is held up leaves its work to the others
+NOTICE_SECONDS = 1.0  # of compiling before a message explains the delay
+
+
+def _hash_of_all_files() -> str:
+    """Numba checks the file of a cached function, but not those of the functions it calls: here all files count."""
+    total = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        total.update(path.read_bytes())
+    return total.hexdigest()[:8]
+
+
+_VERSION = _hash_of_all_files()
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -39,33 +51,28 @@ def in_parallel(function: Any, count: int, *arguments: Any) -> None:
     """
     _compile_first(function, arguments)
     threads = max(1, min(torch.get_num_threads(), count))
-    pieces = min(count, 4 * threads) if threads > 1 else 1
+    if threads == 1:
+        function(0, count, *arguments)
+        return
+    pieces = min(count, PIECES * threads)
     turn = itertools.count()
 
     def work() -> None:
         while (piece := next(turn)) < pieces:
             function(count * piece // pieces, count * (piece + 1) // pieces, *arguments)
 
-    if threads > 1 and hasattr(library := _openmp(), "omp_pause_resource_all"):
-        # PyTorch's last operation left threads spinning, 8 ms long, on the cores we want; its next one wakes them in
-        # 0.1 ms. Without this a training step takes half as long again.
-        library.omp_pause_resource_all(1)
-    helpers = [_threads(threads - 1, os.getpid()).submit(work) for _ in range(threads - 1)]
+    pause_openmp()
+    pool = _thread_pool(threads - 1, os.getpid())
+    helpers = [pool.submit(work) for _ in range(threads - 1)]
     work()
     for helper in helpers:
-        if not helper.cancel():  # on a busy machine all may be done before a thread has begun
+        # On a busy machine all may be done before a thread has begun.
+        if not helper.cancel():
             helper.result()
 
 
 @functools.cache
-def _openmp() -> Any:
-    """The GNU OpenMP library that comes with PyTorch on Linux."""
-    library = next((Path(torch.__file__).parent / "lib").glob("libgomp*"), None)
-    return ctypes.CDLL(str(library)) if library else None
-
-
-@functools.cache
-def _threads(count: int, process: int) -> ThreadPoolExecutor:
+def _thread_pool(count: int, process: int) -> ThreadPoolExecutor:
     """Threads of this process: those of its parent do not survive a fork."""
     return ThreadPoolExecutor(count, "capspoe-kernel")
 
@@ -73,14 +80,16 @@ def _threads(count: int, process: int) -> ThreadPoolExecutor:
 def _compile_first(function: Any, arguments: tuple[Any, ...]) -> None:
     """Compile before the threads start, and say so, once, when it takes a while."""
     signature = (numba.int64, numba.int64, *map(numba.typeof, arguments))
-    if signature not in function.signatures:
-        timer = threading.Timer(1.0, _warn)
-        timer.daemon = True
-        timer.start()
-        function.compile(signature)
-        timer.cancel()
+    if signature in function.signatures:
+        return
+    notice = threading.Timer(NOTICE_SECONDS, _explain_delay)
+    notice.daemon = True
+    notice.start()
+    ahead.take_over()
+    function.compile(signature)
+    notice.cancel()
 
 
 @functools.cache
-def _warn() -> None:
+def _explain_delay() -> None:
     logging.getLogger("capspoe").warning("Compiling the kernels, once for this machine: about half a minute ...")

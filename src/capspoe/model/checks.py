@@ -31,10 +31,16 @@ def check_tensor(
         raise InputError(f"{name} must have shape ({wanted}), not {tuple(value.shape)}")
     if value.numel() == 0:
         raise InputError(f"{name} is empty: shape {tuple(value.shape)}")
-    if finite and not is_tracing():
-        ends = torch.stack(torch.aminmax(value.detach()))
-        if not bool(torch.isfinite(ends).all()):
-            raise InputError(f"{name} contains NaN or infinite values")
+    if finite:
+        check_finite(name, value)
+
+
+def check_finite(name: str, value: Tensor) -> None:
+    if is_tracing(value):
+        return
+    ends = torch.stack(torch.aminmax(value.detach()))
+    if not bool(torch.isfinite(ends).all()):
+        raise InputError(f"{name} contains NaN or infinite values")
 
 
 def dtype_name(tensor: Tensor) -> str:

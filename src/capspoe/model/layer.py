@@ -14,7 +14,7 @@ from capspoe.model.checks import check_choice, check_count, check_tensor
 from capspoe.model.gates import GATES, on_weights
 from capspoe.model.neurons import NEURONS
 from capspoe.model.noise import Noise
-from capspoe.model.routing import Agreement, Normalize, Routing, reverse_route, route
+from capspoe.model.routing import AgreementLike, Normalize, Routing, find_agreement, reverse_route, route
 
 MARGIN = 1e-4  # mean codes are kept this far from 0 and 1
 ROUTING_RATE = 0.02  # of the running mean of the routing weights, per batch
@@ -73,7 +73,7 @@ class CapsuleLayer(nn.Module):
         bias: bool | Literal["upper"] = True,
         centred: bool = True,
         normalize: Normalize = "lower",
-        agreement: Agreement = "cosine",
+        agreement: AgreementLike = "cosine",
         sharpness: float = 1.0,
         initial_std: float = 0.05,
         detach_routing: bool = False,
@@ -88,7 +88,6 @@ class CapsuleLayer(nn.Module):
         check_choice("gate", gate, tuple(GATES))
         check_choice("neurons", neurons, tuple(NEURONS))
         check_choice("normalize", normalize, ("lower", "upper"))
-        check_choice("agreement", agreement, ("cosine", "dot"))
         if not (math.isfinite(sharpness) and math.isfinite(initial_std) and initial_std >= 0):
             raise InputError("sharpness and initial_std must be finite, and initial_std not negative")
         self.lower = (int(lower[0]), int(lower[1]))
@@ -97,7 +96,7 @@ class CapsuleLayer(nn.Module):
         self.gate = GATES[gate]
         self.neurons = NEURONS[neurons]
         self.normalize = normalize
-        self.agreement = agreement
+        self.agreement = find_agreement(agreement)
         self.sharpness = float(sharpness)
         self.bias = bias
         self.centred = centred
@@ -162,13 +161,17 @@ class CapsuleLayer(nn.Module):
         """Route x; return the paper's c and the pre-activations z, biases included."""
         sizes = {"B": None, "I": self.lower[0], "M": self.lower[1]}
         check_tensor("x", x, sizes, like=self.w_JNMI, finite=self.iterations == 1)
-        how = (self.iterations, self.normalize, self.agreement, self.sharpness)
         if self.iterations == 1:
             c = x.new_full((), 1 / self.fan).expand(x.shape[0], self.upper[0], self.lower[0])
             return Routing(c, self.preactivation(x, None))
-        if fused := kernels.select(x, self.w_JNMI, self.b):
-            return Routing(*fused.route_relative(x - self.mu, self.w_JNMI, how, float(self.fan), self.b))
-        routing = route(x - self.mu, self.W, *how, self.detach_routing)
+        centred = x - self.mu
+        name = self.agreement.name
+        if name and (fused := kernels.select(centred, self.w_JNMI, self.b, agreement=name)):
+            options = kernels.RoutingOptions(self.iterations, self.normalize, name, self.sharpness)
+            return Routing(*fused.route_relative(centred, self.w_JNMI, options, float(self.fan), self.b))
+        routing = route(
+            centred, self.W, self.iterations, self.normalize, self.agreement, self.sharpness, self.detach_routing
+        )
         return Routing(routing.c, routing.z + self.b)
 
     @torch.no_grad()
@@ -230,13 +233,18 @@ class CapsuleLayer(nn.Module):
         They are uniform by construction with one iteration, and when a single capsule is on (see `reverse_route`).
         """
         check_tensor("h", h, {"B": None, "J": self.upper[0], "N": self.upper[1]}, like=self.w_JNMI)
-        if self.iterations == 1:
-            return None
-        if self.agreement == "cosine" and (
-            self.gate.one_on or (not kernels.is_tracing() and bool(((h != 0).any(-1).sum(-1) <= 1).all()))
-        ):
+        if self.iterations == 1 or (self.agreement.angle_only and self._single_on(h)):
             return None
         return reverse_route(h, self.W, self.iterations, self.agreement, self.sharpness).c
+
+    def _single_on(self, h: Float[Tensor, "B J N"]) -> bool:
+        """Whether at most one capsule is on in every image: by the gate, or as far as the values can be seen."""
+        if self.gate.one_on:
+            return True
+        if kernels.is_tracing(h):
+            return False
+        on_BJ = (h != 0).any(-1)
+        return bool((on_BJ.sum(-1) <= 1).all())
 
     # Energies.
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.pages.results [RUN ...]        (default: all folders in runs/)
 
-Every finished run gets a record, and the page is written from all records: results may come from several machines, and
-stay when the runs are gone. A run belongs to a section if it has the settings of a preset, whatever its seed. Runs that
-differ only in their seed are averaged; ± is half the range across seeds. The text around the tables is in
+Every finished run gets a record, and the page is written from all records: results may come from several machines,
+and stay when the runs are gone. A run belongs to a section if it has the settings of a preset, whatever its seed.
+Runs that differ only in their seed are averaged; ± is half the range across seeds. The text around the tables is in
 benchmarks/pages/results.md.in; a paragraph whose numbers are missing says so.
 """
 

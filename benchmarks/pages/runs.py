@@ -88,6 +88,4 @@ def keep(folders: list[Path], folder_of_records: Path) -> None:
             continue
         # A run that is on record already was made by the commit that its header names, not by this one.
         if record != records.read(folder.name, folder=folder_of_records):
-            records.write(
-                folder.name, record, DEPENDS, commit_is=records.AT_OR_BEFORE, folder=folder_of_records
-            )
+            records.write(folder.name, record, DEPENDS, commit_is=records.AT_OR_BEFORE, folder=folder_of_records)

@@ -1,6 +1,6 @@
 """Draw the figure of docs/scenes.md: pairs of test digits, and the two objects that are found in each.
 
-    python -m benchmarks.pages.scenes_figure RUN [--seed 0] [--out docs/figures/pairs.png]
+python -m benchmarks.pages.scenes_figure RUN [--seed 0] [--out docs/figures/pairs.png]
 """
 
 import argparse

@@ -1,104 +1,73 @@
-"""How quality depends on the precision of stored codes, and on the epochs of the autoencoder.
+"""Measure what it costs to store the codes in fewer bits.
 
-    python benchmarks/quality.py codes RUN [RUN ...]
-    python benchmarks/quality.py epochs RUN [--folder FOLDER] [--epochs 1 2 3 5]
+    python -m benchmarks.quality.code_precision RUN ...
 
-codes: for each finished run, stage 2 is trained again on its codes as float32, float16 and uint8. epochs: whole runs
-with its settings and other numbers of epochs are trained into FOLDER, or resumed there.
-Writes benchmarks/quality.json and docs/figures/epochs.svg.
+For each finished run, stage 2 is trained again on its codes as float32, float16 and uint8.
 """
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+import torch
 
-import capspoe
+from benchmarks import records
 from capspoe.data import open_for
 from capspoe.evaluate import quick_scores, variant
 from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
-from capspoe.train.codes import BATCH, encode_pixels
 
-HERE = Path(__file__).resolve().parent
-FOUND = HERE / "quality.json"
-KEPT = ("fid", "precision", "recall", "purity", "nmi")
+RECORD = "code_precision"
+DEPENDS = (*records.TRAINING, "evaluate", "infer")
+PRECISIONS = ("float32", "float16", "uint8")
+SCORES = ("fid", "precision", "recall", "purity", "nmi")
+BATCH = 512
 
 
-def rounded(codes: np.ndarray, kind: str) -> np.ndarray:
+@torch.no_grad()
+def exact_codes(network: Network) -> np.ndarray:
+    """The codes of the training images as float32."""
+    codes = []
+    for pixels in open_for(network.config, network.image, split="train").batches(BATCH):
+        codes.append(network.codec.encode(network.tensor(pixels)).numpy())
+    return np.concatenate(codes)
+
+
+def stored(codes: np.ndarray, precision: str) -> np.ndarray:
     """The codes as they would be read back after being stored so."""
-    if kind == "uint8":
+    if precision == "uint8":
         return (np.rint(codes * 255) / 255).astype(np.float32)
-    return codes.astype(kind)
+    return codes.astype(precision)
 
 
-def scores(model: Network) -> dict[str, float]:
-    found = quick_scores(model)
-    return {name: float(found[name]) for name in KEPT}
+def scores_of(network: Network) -> dict[str, float]:
+    scores = quick_scores(network)
+    return {name: float(scores[name]) for name in SCORES}
 
 
-def codes(run: Path) -> list[dict[str, Any]]:
-    model = CapsulePoE.load(run)
-    pixels = open_for(model.config, model.image, split="train").batches(BATCH)
-    exact = np.concatenate(list(encode_pixels(model, pixels)))
+def measure(run: Path) -> list[dict[str, Any]]:
+    network = CapsulePoE.load(run)
+    codes = exact_codes(network)
     rows = []
-    for kind in ("float32", "float16", "uint8"):
-        row = {"run": run.name, "codes": kind, **scores(variant(model, rounded(exact, kind)))}
+    for precision in PRECISIONS:
+        retrained = variant(network, stored(codes, precision))
+        row = {"run": run.name, "codes": precision, **scores_of(retrained)}
         print(json.dumps(row), flush=True)
         rows.append(row)
     return rows
 
 
-def epochs(run: Path, folder: Path, counts: list[int]) -> list[dict[str, Any]]:
-    own = CapsulePoE.load(run).config
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    options = parser.parse_args(arguments)
     rows = []
-    for count in counts:
-        if count == own.autoencoder_epochs:
-            out, model = run, CapsulePoE.load(run)
-        else:
-            out = folder / f"epochs-{count}"
-            config = own.replace(autoencoder_epochs=count, min_steps=0)
-            model = capspoe.train(out=out, config=config, quiet=True)
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        last = [line["loss"] for line in lines if line.get("stage") == "autoencoder"][-3:]  # of 50 steps each
-        row = {"epochs": count, "loss": float(np.mean(last)), **scores(model)}
-        print(json.dumps(row), flush=True)
-        rows.append(row)
-    return rows
-
-
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    figure, axes = plt.subplots(1, 4, figsize=(9, 2.4), layout="constrained")
-    for axis, name in zip(axes, ("loss", "fid", "recall", "purity"), strict=True):
-        axis.plot([row["epochs"] for row in rows], [row[name] for row in rows], "o-", color="#0072b2")
-        axis.set_title({"fid": "FID"}.get(name, name), fontsize=10)
-        axis.set_xticks([row["epochs"] for row in rows])
-        axis.set_xlabel("epochs of the autoencoder", fontsize=9)
-        axis.grid(alpha=0.3)
-    figure.savefig(path)
-    plt.close(figure)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("codes", "epochs"))
-    parser.add_argument("runs", type=Path, nargs="+")
-    parser.add_argument("--folder", type=Path, default=Path("runs/quality"))
-    parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 3, 5])
-    options = parser.parse_args()
-    known = json.loads(FOUND.read_text()) if FOUND.exists() else {}
-    if options.what == "codes":
-        known["codes"] = [row for run in options.runs for row in codes(run)]
-    else:
-        known["epochs"] = epochs(options.runs[0], options.folder, options.epochs)
-        draw(known["epochs"], HERE.parent / "docs" / "figures" / "epochs.svg")
-    FOUND.write_text(json.dumps(known, indent=2) + "\n")
+    for run in options.runs:
+        rows += measure(run)
+    print(records.write(RECORD, rows, DEPENDS))
 
 
 if __name__ == "__main__":

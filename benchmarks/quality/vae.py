@@ -1,20 +1,34 @@
-"""The convolutional VAE beside a run: python benchmarks/vae.py RUN
+"""Measure a convolutional variational autoencoder beside a run.
 
-The two VAE rows of `capspoe evaluate RUN --samples 2000`, without the other slow baselines. Writes
-benchmarks/records/vae.json.
+    python -m benchmarks.quality.vae RUN
+
+The two VAE rows of `capspoe evaluate RUN --samples 2000`, without the other slow baselines.
 """
 
+import argparse
 import json
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import records
 from capspoe.evaluate import baselines
 from capspoe.evaluate.run import QUICK, Evaluation
 
-if __name__ == "__main__":
-    run = Path(sys.argv[1])
-    evaluation = Evaluation(run, QUICK._replace(samples=2000))
+RECORD = "vae"
+DEPENDS = (*records.TRAINING, "evaluate")
+SAMPLES = 2000
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    options = parser.parse_args(arguments)
+    evaluation = Evaluation(options.run, QUICK._replace(samples=SAMPLES))
     rows = evaluation.rows(baselines.vae(evaluation.data))
-    record = Path(__file__).parent / "records" / "vae.json"
-    record.write_text(json.dumps({"run": run.name, "rows": rows}, indent=1) + "\n")
-    print(record.read_text())
+    for row in rows:
+        print(json.dumps(row))
+    print(records.write(RECORD, {"run": options.run.name, "rows": rows}, DEPENDS))
+
+
+if __name__ == "__main__":
+    main()

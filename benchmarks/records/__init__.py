@@ -2,8 +2,8 @@
 
 A record is a JSON file in this folder. Its "content" is what a script measured. Its "header" says where that comes
 from: for every session that contributed, the commit, the date, the command and the version of capspoe, the oldest
-session first; and the parts of src/capspoe that the numbers depend on. `python -m benchmarks.records` prints a table of
-all records and says which are stale.
+session first; and the parts of src/capspoe that the numbers depend on. `python -m benchmarks.records` prints a table
+of all records and says which are stale.
 """
 
 import json
@@ -57,10 +57,9 @@ CODE = current_code()
 
 def command() -> str:
     """How this process was started."""
+    program = [Path(sys.argv[0]).name]
     module = sys.modules["__main__"].__spec__
-    if module is None:
-        program = [Path(sys.argv[0]).name]
-    else:
+    if module is not None:  # started by python -m
         program = ["python", "-m", module.name.removesuffix(".__main__")]
     return shlex.join([*program, *sys.argv[1:]])
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.records
 
-A record is STALE if a commit after its own changed a part of src/capspoe that its numbers depend on. A record to which
-several sessions contributed has a line for each.
+A record is STALE if a commit after its own changed a part of src/capspoe that its numbers depend on. A record to
+which several sessions contributed has a line for each.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""From slider to image: how long the explorer takes to answer, as the page asks it.
+"""Measure how long the explorer takes from slider to image, as its page asks it.
 
-    python benchmarks/explorer_latency.py RUN [--count 400]
+    python -m benchmarks.speed.explorer_latency RUN [--count 400]
 
 Starts the real server, moves one dimension of a pose after another with one request in flight, and prints percentiles
 of the time from sending the pose to having decoded the image.
 """
 
 import argparse
+import contextlib
 import io
 import os
 import re
@@ -14,45 +15,68 @@ import subprocess
 import sys
 import time
 from base64 import b64decode
+from collections.abc import Iterator, Sequence
 
 import httpx2 as httpx
 import numpy as np
 from PIL import Image
 
-
-def measure(address: str, count: int) -> np.ndarray:
-    """Milliseconds of each request."""
-    rng, milliseconds = np.random.default_rng(0), []
-    with httpx.Client(base_url=address, timeout=60) as client:
-        while (run := client.get("/api/run").json())["revision"].endswith(".0"):
-            time.sleep(0.2)  # the test images are still being surveyed
-        pose = [0.0] * run["dimensions"]
-        for k in range(count + 20):
-            pose[k % len(pose)] = float(rng.normal())
-            started = time.perf_counter()
-            answer = client.post("/api/decode", json={"poses": {str(k // 40 % run["capsules"]): pose}})
-            Image.open(io.BytesIO(b64decode(answer.json()["image"].split(",")[1]))).load()
-            milliseconds.append(1000 * (time.perf_counter() - started))
-    return np.array(milliseconds[20:])
+WARM_UP = 20  # requests that do not count
+PER_CAPSULE = 40  # requests before the next capsule
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run")
-    parser.add_argument("--count", type=int, default=400)
-    arguments = parser.parse_args()
-    command = [sys.executable, "-m", "capspoe", "explore", arguments.run, "--port", "0", "--no-browser"]
+@contextlib.contextmanager
+def explorer(run: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """The address and the process of `capspoe explore`, which ends with the block."""
+    command = [sys.executable, "-m", "capspoe", "explore", run, "--port", "0", "--no-browser"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout
     try:
-        address = re.search(r"http://\S+", server.stdout.readline())
+        address = re.search(r"http://[\d.:]+", server.stdout.readline())
         if address is None:
             sys.exit("the server did not start")
-        median, p95, p99 = np.percentile(measure(address[0], arguments.count), [50, 95, 99])
+        yield address[0], server
     finally:
         server.terminate()
         server.wait()
-    print(f"slider to image: median {median:.1f} ms, 95% {p95:.1f} ms, 99% {p99:.1f} ms,", end=" ")
+
+
+def wait_for_survey(client: httpx.Client) -> dict:
+    """What the explorer says of the run, once it has surveyed the test images."""
+    while True:
+        run = client.get("/api/run").json()
+        if not run["revision"].endswith(".0"):
+            return run
+        time.sleep(0.2)
+
+
+def measure(address: str, count: int) -> np.ndarray:
+    """Milliseconds of each request."""
+    rng = np.random.default_rng(0)
+    milliseconds = []
+    with httpx.Client(base_url=address, timeout=60) as client:
+        run = wait_for_survey(client)
+        pose = [0.0] * run["dimensions"]
+        for k in range(WARM_UP + count):
+            pose[k % len(pose)] = float(rng.normal())
+            capsule = k // PER_CAPSULE % run["capsules"]
+            began = time.perf_counter()
+            answer = client.post("/api/decode", json={"poses": {str(capsule): pose}})
+            png = b64decode(answer.json()["image"].split(",")[1])
+            Image.open(io.BytesIO(png)).load()
+            milliseconds.append(1000 * (time.perf_counter() - began))
+    return np.array(milliseconds[WARM_UP:])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--count", type=int, default=400, help="requests")
+    options = parser.parse_args(arguments)
+    with explorer(options.run) as (address, _):
+        milliseconds = measure(address, options.count)
+    median, p95, p99 = np.percentile(milliseconds, [50, 95, 99])
+    print(f"slider to image: median {median:.1f} ms, 95% {p95:.1f} ms, 99% {p99:.1f} ms")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 

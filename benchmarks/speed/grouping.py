@@ -1,10 +1,10 @@
-"""Spectral clustering of many codes: seconds, peak memory and purity, for docs/scale.md.
+"""Measure spectral clustering of many codes: seconds, peak memory and purity.
 
-python benchmarks/grouping.py RUN [--codes 1000000] [--jitter 0.1] [--threads 2] [--search exact]
+    python -m benchmarks.speed.grouping RUN [--codes 1000000] [--jitter 0.1] [--threads 2] [--search exact]
 
 The codes are those of the run's training images, repeated as often as needed. Gaussian noise with a standard
 deviation of --jitter makes all of them different. Each keeps the label of its image, for the purity of the groups;
-the grouping does not see it. Prints a line and adds it to benchmarks/records/grouping.json.
+the grouping does not see it. Adds a row to the record.
 """
 
 import argparse
@@ -12,16 +12,20 @@ import json
 import resource
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from capspoe import CapsulePoE, __version__, data
+from benchmarks import records
+from capspoe import CapsulePoE, data
+from capspoe.evaluate.clustering import clustering_scores
 from capspoe.train import spectral
 from capspoe.train.codes import codes_in_memory
 
-OUT = Path(__file__).resolve().parent / "records" / "grouping.json"
+RECORD = "grouping"
+DEPENDS = ("train",)
 BLOCK = 10_000
 
 
@@ -37,49 +41,53 @@ def jittered(codes: np.ndarray, count: int, jitter: float, path: Path) -> np.nda
     return np.load(path, mmap_mode="r")
 
 
-def purity(groups: np.ndarray, labels: np.ndarray) -> float:
-    table = np.zeros((groups.max() + 1, labels.max() + 1), np.int64)
-    np.add.at(table, (groups, labels), 1)
-    return float(table.max(1).sum() / len(labels))
+def peak_megabytes() -> int:
+    """Peak resident memory of this process, mapped files included."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # kB on Linux
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run on a data set with labels")
     parser.add_argument("--codes", type=int, default=1_000_000)
     parser.add_argument("--jitter", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--search", choices=["exact", "approximate"], default="approximate")
-    a = parser.parse_args()
-    torch.set_num_threads(a.threads)
-    spectral.EXACT_IMAGES = a.codes if a.search == "exact" else 0
-    model = CapsulePoE.load(a.run)
+    options = parser.parse_args(arguments)
+    model = CapsulePoE.load(options.run)
     images = data.load(model.config.data, "train")
     if images.labels is None:
         parser.error("the data set of this run has no labels")
+    torch.set_num_threads(options.threads)
+    # The search is exact up to this number of codes.
+    spectral.EXACT_IMAGES = options.codes if options.search == "exact" else 0
+    count = model.top.upper[0]
     with tempfile.TemporaryDirectory() as folder:
-        few = codes_in_memory(model, images.pixels)
-        codes = jittered(few, a.codes, a.jitter, Path(folder) / "codes.npy")
-        del few
-        began, busy = time.monotonic(), time.process_time()
-        groups = spectral.spectral_groups(codes, model.top.upper[0])
-        seconds, processor = time.monotonic() - began, time.process_time() - busy
-    line = {
-        "codes": a.codes,
-        "search": a.search,
-        "threads": a.threads,
-        "jitter": a.jitter,
+        # Not kept in a variable: the peak should be that of the clustering.
+        codes = jittered(
+            codes_in_memory(model, images.pixels), options.codes, options.jitter, Path(folder) / "codes.npy"
+        )
+        began = time.monotonic()
+        began_busy = time.process_time()
+        groups = spectral.spectral_groups(codes, count)
+        seconds = time.monotonic() - began
+        processor_seconds = time.process_time() - began_busy
+    purity = None
+    if groups is not None:
+        labels = images.labels[np.arange(options.codes) % len(images.labels)]
+        purity = round(clustering_scores(groups, labels, count, int(labels.max()) + 1)["purity"], 4)
+    row = {
+        "codes": options.codes,
+        "search": options.search,
+        "threads": options.threads,
+        "jitter": options.jitter,
         "seconds": round(seconds, 1),
-        "processor_seconds": round(processor, 1),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,  # kB on Linux; mapped codes count
-        "purity": None
-        if groups is None
-        else round(purity(groups, images.labels[np.arange(a.codes) % len(images.labels)]), 4),
-        "capspoe": __version__,
+        "processor_seconds": round(processor_seconds, 1),
+        "peak_mb": peak_megabytes(),
+        "purity": purity,
     }
-    print(json.dumps(line))
-    lines = json.loads(OUT.read_text()) if OUT.exists() else []
-    OUT.write_text("[\n " + ",\n ".join(map(json.dumps, [*lines, line])) + "\n]\n")
+    print(json.dumps(row))
+    records.write(RECORD, [*records.read(RECORD, default=[]), row], DEPENDS, extends=True)
 
 
 if __name__ == "__main__":

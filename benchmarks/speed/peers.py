@@ -14,16 +14,18 @@ ITERATIONS = 3
 
 def einsum_layer(x: Tensor, W: Tensor) -> Tensor:
     """Sabour, Frosst and Hinton 2017, procedure 1: softmax over the upper capsules, gradients through everything."""
-    return squash(reference(x, W, ITERATIONS, "upper", "dot")[1])
+    _, z = reference(x, W, ITERATIONS, "upper", "dot")
+    return squash(z)
 
 
 def dense_capsule(x: Tensor, W: Tensor) -> Tensor:
     """As DenseCapsule of XifengGuo's CapsNet-Pytorch: the same, with no gradient through the routing weights."""
     u = torch.matmul(W, x[:, None, :, :, None]).squeeze(-1)  # (B, J, I, N)
-    fixed, logits = u.detach(), x.new_zeros(u.shape[:3])
+    u_detached = u.detach()
+    logits = x.new_zeros(u.shape[:3])
     for _ in range(ITERATIONS - 1):
-        v = squash((torch.softmax(logits, 1)[..., None] * fixed).sum(2))
-        logits = logits + (v[:, :, None] * fixed).sum(-1)
+        v = squash((torch.softmax(logits, 1)[..., None] * u_detached).sum(2))
+        logits = logits + (v[:, :, None] * u_detached).sum(-1)
     return squash((torch.softmax(logits, 1)[..., None] * u).sum(2))
 
 

@@ -21,9 +21,7 @@ def answer_of(bench: Bench, explanation: search.Explanation) -> Answer:
     return Answer(bench.names[explanation.capsule], explanation.objects, explanation.owner)
 
 
-def by_gate(
-    bench: Bench, scenes: Scenes, normalize: str = "lower", iterations: int | None = None
-) -> Answer:
+def by_gate(bench: Bench, scenes: Scenes, normalize: str = "lower", iterations: int | None = None) -> Answer:
     """The most probable capsules of the gate, and the labels of its nine best."""
     on, _ = bench.route(scenes.images, normalize, iterations)
     labels = bench.names[on.argsort(1, descending=True).numpy()]

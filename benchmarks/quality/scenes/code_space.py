@@ -18,8 +18,8 @@ MEAN_FIELD_ITERATIONS = 10
 def mean_field(bench: Bench, x: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
     """Mean-field inference in the assignment energy.
 
-    Each lower capsule i belongs to s_i, one of the upper capsules of a set (S, k) or the background, which is the code
-    of a blank image:
+    Each lower capsule i belongs to s_i, one of the upper capsules of a set (S, k) or the background, which is the
+    code of a blank image:
 
     E(x, h, s) = |h|^2 / 2 - b'h - sum_i (h_j' w_ij (x_i - mu_i) + a_ij' x_i - sum softplus(a_ij)), with j = s_i.
 

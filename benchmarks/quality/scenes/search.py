@@ -51,7 +51,10 @@ def sharpened(code: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def starting_from(poses: Tensor) -> Iterator[None]:
-    """Let the search start from whitened poses (B, J, s, N). It has no parameter for that, so this patches a function."""
+    """Let the search start from whitened poses (B, J, s, N).
+
+    MONKEYPATCH, the only one here: the search has no parameter for its starts.
+    """
     usual = internals.starts
     internals.starts = lambda *_: poses  # type: ignore[assignment]
     try:
@@ -114,7 +117,7 @@ def best_set(sets: Sets) -> tuple[Tensor, Tensor]:
 
 
 def owners(objects: Tensor) -> Tensor:
-    """How much each of the objects (B, k, C, H, W) accounts for each pixel, if strokes are composed by the maximum."""
+    """How much each of the objects (B, k, C, H, W) accounts for each pixel, if they are composed by the maximum."""
     return internals.responsibilities(objects, maximum)
 
 

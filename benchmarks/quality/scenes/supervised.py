@@ -6,13 +6,13 @@ from functools import cache
 
 import numpy as np
 import torch
+from examples.supervised_capsules import CapsuleNetwork
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.quality.scenes.bench import Bench
 from benchmarks.quality.scenes.data import Answer, Scenes, make_scenes
 from capspoe import kernels
-from examples.supervised_capsules import CapsuleNetwork
 
 MINUTES = 5.0  # of one core, to train each network
 LEARNING_RATE = 1e-3

@@ -1,20 +1,12 @@
 """The benchmark's own arithmetic and the layers it compares with; no test looks at how long anything takes."""
 
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-ROOT = Path(__file__).parent.parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import peers  # noqa: E402
-
-import run  # noqa: E402
+from benchmarks.speed import kernels
+from benchmarks.speed.peers import PEERS
 
 
 def squash(z):
@@ -34,12 +26,12 @@ def by_hand(x, W, lower):
     return np.array(v)
 
 
-@pytest.mark.parametrize("name", [*peers.PEERS, *run.OURS])
+@pytest.mark.parametrize("name", [*PEERS, *kernels.OURS])
 def test_every_layer_computes_its_papers_routing(name):
-    x, W = run.inputs((2, 6, 3, 4, 5))
+    x, W = kernels.inputs((2, 6, 3, 4, 5))
     W = 10 * W  # weights for which routing matters
-    found = (peers.PEERS | run.OURS)[name](x, W)
-    for image, capsules in zip(x.numpy(), found.numpy(), strict=True):
+    routed = (PEERS | kernels.OURS)[name](x, W)
+    for image, capsules in zip(x.numpy(), routed.numpy(), strict=True):
         np.testing.assert_allclose(capsules, by_hand(image, W.numpy(), "gram-ai" in name), rtol=1e-4, atol=1e-5)
 
 
@@ -49,8 +41,9 @@ def test_gradients_of_ours_are_those_of_the_peers():
         ("capspoe.route", "einsum layer"),
         ("capspoe.route, detach_routing", "DenseCapsule (XifengGuo)"),
     ):
-        found = run.forward_backward(run.OURS[ours], shape)()
-        for one, other in zip(found, run.forward_backward(peers.PEERS[peer], shape)(), strict=True):
+        own_gradients = kernels.forward_backward(kernels.OURS[ours], shape)()
+        peer_gradients = kernels.forward_backward(PEERS[peer], shape)()
+        for one, other in zip(own_gradients, peer_gradients, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
@@ -61,7 +54,7 @@ def test_the_sides_take_turns_and_a_side_that_fails_is_left_out():
         order.append("b")
         raise RuntimeError("no C++ compiler")
 
-    best = run.interleaved({"a": lambda: order.append("a"), "b": broken}, 3)
+    best = kernels.interleaved({"a": lambda: order.append("a"), "b": broken}, 3)
     turns = "".join(order).split("b")
     assert len(turns) == 2
     assert best["a"] >= 0
@@ -69,14 +62,12 @@ def test_the_sides_take_turns_and_a_side_that_fails_is_left_out():
 
 
 def test_what_counts_as_reached():
-    assert run.Row("x", "y", 31, 30).reached
-    assert not run.Row("x", "y", 29, 30).reached
-    assert run.Row("x", "y", 0.2, 0.25, at_most=True).reached
-    assert not run.Row("x", "y", math.nan, 18).reached
+    assert kernels.Row("x", "y", 31, 30).reached
+    assert not kernels.Row("x", "y", 29, 30).reached
+    assert kernels.Row("x", "y", 0.2, 0.25, at_most=True).reached
+    assert not kernels.Row("x", "y", math.nan, 18).reached
 
 
 def test_memory_of_a_layer_is_that_of_its_predictions():
     """64 x 10 x 1152 x 16 floats are 45 MB; an einsum layer with its gradients holds them more than twice."""
-    command = [sys.executable, ROOT / "benchmarks" / "run.py", "--memory", "einsum layer"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert float(done.stdout) > 90
+    assert kernels.peak_memory("einsum layer") > 90

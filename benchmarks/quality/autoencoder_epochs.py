@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-import capspoe
 from benchmarks import records
 from benchmarks.quality.code_precision import scores_of
 from capspoe.run.model import CapsulePoE
+from capspoe.run.train import train
 
 RECORD = "autoencoder_epochs"
 DEPENDS = (*records.TRAINING, "evaluate", "infer")
@@ -47,7 +47,7 @@ def measure(run: Path, folder: Path, counts: list[int]) -> list[dict[str, Any]]:
         else:
             trained = folder / f"epochs-{count}"
             changed = config.replace(autoencoder_epochs=count, min_steps=0)
-            model = capspoe.train(out=trained, config=changed, quiet=True)
+            model = train(out=trained, config=changed, quiet=True)
         row = {"epochs": count, "loss": last_loss(trained), **scores_of(model)}
         print(json.dumps(row), flush=True)
         rows.append(row)

@@ -24,8 +24,9 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks import records
-from capspoe import CapsulePoE, train
+from capspoe import CapsulePoE
 from capspoe.evaluate.clustering import clustering_scores
+from capspoe.run.train import train
 from capspoe.train.codes import codes_in_memory
 from capspoe.train.spectral import pca_points, spectral_groups
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from benchmarks import records
 from benchmarks.speed.scaling import launcher
-from capspoe import distributed, train
+from capspoe import distributed
+from capspoe.run.train import train
 
 RECORD = "exchange"
 DEPENDS = (*records.TRAINING, "distributed.py")

@@ -18,8 +18,9 @@ import numpy as np
 
 from benchmarks import records
 from benchmarks.speed.grouping import peak_megabytes
-from capspoe import CapsulePoE, data, train
+from capspoe import CapsulePoE, data
 from capspoe.evaluate.clustering import clustering_scores
+from capspoe.run.train import train
 from capspoe.train import spectral
 
 RECORD = "million"

@@ -48,7 +48,7 @@ test: lint browser
 	$(BIN)/python -m pytest
 
 bench: setup
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.speed.kernels
 
 # The sdist and the wheel in dist/, tried in empty environments; what they install, and under which licences, in sbom/.
 dist: setup
@@ -66,7 +66,7 @@ docs: setup
 
 # Hours: trains and evaluates what docs/results.md reports, and writes it. Interrupt it at will; it carries on.
 reproduce: setup
-	$(BIN)/python benchmarks/reproduce.py
+	$(BIN)/python -m benchmarks.pages.reproduce
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist sbom site src/*.egg-info

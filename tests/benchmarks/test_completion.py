@@ -1,18 +1,13 @@
 """The clamped chain against conditionals by enumeration."""
 
 import itertools
-import sys
-from pathlib import Path
 
 import torch
+from benchmarks.quality.completion import clamped_step
 
 from capspoe.infer.likelihood import log_weight
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from completion import clamped_step
 
 F64 = torch.float64
 

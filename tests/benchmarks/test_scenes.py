@@ -1,19 +1,17 @@
 """Scenes keep their truth."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+import torch
+from benchmarks.pages.scenes import GOALS, TABLES, page
+from benchmarks.quality.scenes import search
+from benchmarks.quality.scenes.data import Answer, Scenes, make_scenes, score
+from benchmarks.quality.scenes.rows import ROWS
 
+from benchmarks import records
 from capspoe.data import Images
 from capspoe.errors import InputError
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from results import DOCS
-from scene_data import Answer, Scenes, make_scenes, score
-from scenes_page import page
+from capspoe.infer import explain
 
 rng = np.random.default_rng(0)
 IMAGES = Images(rng.integers(1, 256, (60, 9, 9, 1), np.uint8), np.arange(60) % 5)
@@ -76,4 +74,21 @@ def test_scores_of_the_truth_in_any_order_and_of_a_wrong_answer():
 
 
 def test_the_page_is_made_of_the_records():
-    assert (DOCS / "scenes.md").read_text() == page()
+    assert (records.ROOT / "docs" / "scenes.md").read_text() == page()
+
+
+def test_the_page_shows_what_is_measured():
+    measured = {(row.data, row.name) for row in ROWS}
+    shown = {(table.data, name) for table in TABLES.values() for name in table.rows}
+    assert measured == shown
+    assert len(ROWS) == len(measured)
+    for goal in GOALS:
+        assert ("mnist", goal.row) in measured
+
+
+def test_the_search_starts_from_other_poses_only_inside_the_block():
+    usual = explain.starts
+    poses = torch.zeros(1)
+    with search.starting_from(poses):
+        assert explain.starts() is poses
+    assert explain.starts is usual

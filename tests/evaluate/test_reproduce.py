@@ -1,19 +1,14 @@
 """`make reproduce` in small: a plan of one run, carried out and resumed, and the page it writes."""
 
-import json
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
+from benchmarks.pages import markdown, reproduce, results, runs
 from short import SETTINGS, short
 
+from benchmarks import records
 from capspoe import cli
 from capspoe.run import train
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import reproduce
-import results
 
 TINY = ("--quick", "--samples", "40")
 WORDS = [word for name, value in SETTINGS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -48,40 +43,49 @@ def test_a_plan_is_carried_out_once(where, monkeypatch, capsys):
 
 
 def test_the_page_says_what_is_there_and_what_is_missing(where, capsys):
-    runs, docs, records = where
-    (runs / "strange" / "checkpoints" / "00000001").mkdir(parents=True)
-    (runs / "strange" / "config.json").write_text("{}")
-    results.write([runs / "digits-0", runs / "nowhere", runs / "strange"], docs, records)
-    assert [path.name for path in records.iterdir()] == ["digits-0.json"]
+    strange = where.runs / "strange"
+    (strange / "checkpoints" / "00000001").mkdir(parents=True)
+    (strange / "config.json").write_text("{}")
+    results.write([where.runs / "digits-0", where.runs / "nowhere", strange], where.docs, where.records)
+    assert [path.name for path in where.records.iterdir()] == ["digits-0.json"]
     assert "strange is left out" in capsys.readouterr().err
-    record = json.loads((records / "digits-0.json").read_text())
+    record = records.read("digits-0", folder=where.records)
     assert record["section"] is None  # it is no preset, so its numbers are under no heading
-    page = (docs / "results.md").read_text()
+    page = (where.docs / "results.md").read_text()
     assert "| `runs/digits-0` | digits, seed 0 (16 channels, 4x6 capsules) |" in page
     assert "## CIFAR-10\n\n*Not measured yet: cifar10 small. `make reproduce` does it.*" in page
     assert "{{" not in page
-    found = results.parts([record["quick"]])
+    parts = results.section_parts([record["quick"]])
     fid = next(row["fid"] for row in record["quick"]["rows"] if row["name"] == "capspoe")
-    assert f"| capspoe | {fid:.1f} | " in found["models"]
-    assert "thickness" in found["principal"]
-    assert results.write([], docs, records).read_text() == page  # the records stay when the run is gone
+    assert f"| capspoe | {fid:.1f} | " in parts["models"]
+    assert "thickness" in parts["principal"]
+    # The records stay when the run is gone.
+    assert results.write([], where.docs, where.records).read_text() == page
+
+
+def test_a_run_on_record_keeps_the_commit_that_made_it(where, monkeypatch):
+    before = records.read_header("digits-0", where.records)
+    assert before["sessions"][0]["commit_is"] == records.AT_OR_BEFORE
+    monkeypatch.setattr(records, "CODE", records.Code("a later commit", False))
+    runs.keep([where.runs / "digits-0"], where.records)
+    assert records.read_header("digits-0", where.records) == before
 
 
 def test_the_page_of_the_repository_is_that_of_its_records(tmp_path):
     """docs/results.md has the tables that its records give."""
     shutil.copytree(results.DOCS / "figures", tmp_path / "figures")
-    page = results.write([], tmp_path, results.HERE / "records").read_text()
+    page = results.write([], tmp_path, results.RECORDS).read_text()
     assert page == (results.DOCS / "results.md").read_text()
 
 
 def test_seeds_are_averaged():
     rows = [[{"name": "capspoe", "fid": fid, "purity": None}] for fid in (10.0, 14.0)]
-    text = results.table([{"rows": r} for r in rows], ["capspoe"])
+    text = results.evaluation_table([{"rows": r} for r in rows], ["capspoe"])
     assert text.splitlines()[-1] == "| capspoe | 12.0\u00a0±\u00a02.0 |" + "  |" * 8
-    assert results.number([0.9, 0.92], 3) == ".910\u00a0±\u00a0.010"
-    assert results.number([1.0, 1.0], 3) == "1.000"
+    assert markdown.number([0.9, 0.92], 3) == ".910\u00a0±\u00a0.010"
+    assert markdown.number([1.0, 1.0], 3) == "1.000"
     failed = [{"rows": [{"name": "literal", "failed": "step 3"}]}]
-    assert "| literal (failed: step 3) |" in results.table(failed, ["literal"])
+    assert "| literal (failed: step 3) |" in results.evaluation_table(failed, ["literal"])
 
 
 def test_a_failure_is_named_and_an_interruption_stops(where, monkeypatch):
@@ -98,8 +102,8 @@ def test_every_run_of_the_plan_is_understood(monkeypatch):
     for planned in reproduce.PLAN:
         with pytest.raises(TypeError):  # nothing was trained
             cli.main([*next(reproduce.steps_of(planned)).command, "--debug"])
-    sections = [results.section_of(config) for config in seen]
-    text = (Path(results.HERE) / "results.md.in").read_text()
+    sections = [runs.section_of(config) for config in seen]
+    text = results.TEMPLATE.read_text()
     shown = {section for section in sections if section and not section.endswith("chains")}  # those have one table
     assert all("{{" + section in text for section in shown)
     assert sections.count("mnist small") == 4  # three seeds, and the first one again for its long baselines

@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 
-from serving import until
+from tests.explorer.serving import until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")

@@ -1,18 +1,16 @@
 """The network that ships with the package."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.pages.bundle import bundle
 
 from capspoe import CapsulePoE
 from capspoe.cli import main
 from capspoe.run.bundled import bundled_folder, find_run
 from capspoe.run.checkpoint import DONE
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_it_loads_and_is_small():
@@ -51,13 +49,10 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
 
 
 def test_the_script_that_makes_it(run_copy, model, tmp_path, images):
-    spec = importlib.util.spec_from_file_location("bundle", ROOT / "benchmarks" / "bundle.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
     with pytest.raises(SystemExit, match="capspoe evaluate"):
-        script.bundle(run_copy, tmp_path / "bundle")
+        bundle(run_copy, tmp_path / "bundle")
     (run_copy / "evaluation.json").write_text(json.dumps({"rows": [{"name": "capspoe", "purity": 0.5}]}))
-    script.bundle(run_copy, tmp_path / "bundle")
+    bundle(run_copy, tmp_path / "bundle")
     there = CapsulePoE.load(tmp_path / "bundle")
     np.testing.assert_allclose(there.encode(images).on, model.encode(images).on, atol=0.02)
     weights, full = (

@@ -1,4 +1,4 @@
-"""The network that ships with the package, in the layout of `capspoe export`; `benchmarks/bundle.py` makes it."""
+"""The network that ships with the package, in the layout of `capspoe export`; benchmarks/pages/bundle.py makes it."""
 
 from importlib.resources import files
 from pathlib import Path

@@ -1,0 +1,333 @@
+"""Write docs/results.md from trained and evaluated runs.
+
+    python -m benchmarks.pages.results [RUN ...]        (default: all folders in runs/)
+
+Every finished run gets a record, and the page is written from all records: results may come from several machines,
+and stay when the runs are gone. A run belongs to a section if it has the settings of a preset, whatever its seed.
+Runs that differ only in their seed are averaged; ± is half the range across seeds. The text around the tables is in
+benchmarks/pages/results.md.in; a paragraph whose numbers are missing says so.
+"""
+
+import argparse
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import records
+from benchmarks.pages import runs
+from benchmarks.pages.markdown import fill, number, table
+from benchmarks.pages.runs import Record
+from capspoe.evaluate.baselines import ABLATIONS
+
+# Relative to the working directory, so that printed paths are short.
+DOCS = Path(os.path.relpath(records.ROOT / "docs"))
+RECORDS = Path(os.path.relpath(records.FOLDER))
+TEMPLATE = Path(__file__).parent / "results.md.in"
+
+SCORES = {  # of an evaluation: title and digits
+    "fid": ("FID", 1),
+    "kid": ("KID", 2),
+    "precision": ("precision", 3),
+    "density": ("density", 2),
+    "recall": ("recall", 3),
+    "coverage": ("coverage", 3),
+    "purity": ("purity", 3),
+    "nmi": ("NMI", 3),
+    "probe": ("probe", 3),
+}
+ENERGY_ROWS = {  # section: how it was trained
+    "mnist small": "mnist, contrastive divergence",
+    "mnist chains": "mnist, `--chains 32`",
+    "fashion-mnist small": "fashion-mnist, contrastive divergence",
+    "fashion-mnist chains": "fashion-mnist, `--chains 32`",
+}
+ENERGY_TITLES = (
+    "training",
+    "seeds",
+    "FID, fitted prior",
+    "both scales 1",
+    "the energy's own samples",
+    "their recall",
+    "log P of a code",
+    "independent units",
+    "log Z, difference of both estimates",
+    "purity",
+)
+Evaluation = dict[str, Any]
+Parts = dict[str, str]  # what the template may ask for, by name
+
+
+def evaluation_table(evaluations: list[Evaluation], models: list[str]) -> str:
+    """A row for each model, averaged over the evaluations."""
+    titles = ["model"]
+    for title, _ in SCORES.values():
+        titles.append(title)
+    lines = []
+    for model in models:
+        rows = [row for evaluation in evaluations for row in evaluation["rows"] if row["name"] == model]
+        failures = [row["failed"] for row in rows if "failed" in row]
+        cells = [f"{model} (failed: {failures[0]})" if failures else model]
+        for score, (_, digits) in SCORES.items():
+            values = [row[score] for row in rows if row.get(score) is not None]
+            cells.append(number(values, digits) if values else "")
+        lines.append(cells)
+    return table(titles, lines)
+
+
+def section_parts(evaluations: list[Evaluation]) -> Parts:
+    """What the template may ask of a section. Scores that these evaluations lack are left out."""
+    models = list(dict.fromkeys(row["name"] for evaluation in evaluations for row in evaluation["rows"]))
+    ablations = [model for model in models if model.removesuffix(", the paper's sampling") in ABLATIONS]
+    first = evaluations[0]
+    clusterings = [evaluation["clustering"] for evaluation in evaluations]
+    parts = {
+        "models": evaluation_table(evaluations, [model for model in models if model not in ablations]),
+        "seeds": plural(len(evaluations), "seed"),
+        "samples": f"{first['settings']['samples']:,}",
+        "alive": ", ".join(f"{scores['alive']} of {scores['capsules']}" for scores in clusterings),
+    }
+    if ablations:
+        parts["ablation"] = evaluation_table(evaluations, ["capspoe", *ablations])
+    net = first["feature_net"]
+    if net:
+        parts["net"] = f"{100 * net['test_accuracy']:.2f}% test accuracy, sha256 `{net['sha256'][:12]}`"
+        parts["one_to_one"] = number([scores["one_to_one"] for scores in clusterings], 3)
+        parts["entropy"] = number([scores["mean_sample_class_entropy"] for scores in clusterings], 3)
+        parts["probes"] = probes_of(evaluations)
+    if first["likelihood"]:
+        parts["likelihood"] = likelihood_of(first["likelihood"])
+    for basis in first["instantiation"]:
+        parts[basis] = instantiation_of(evaluations, basis)
+    return parts
+
+
+def plural(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
+
+
+def probes_of(evaluations: list[Evaluation]) -> str:
+    words = []
+    for name in evaluations[0]["probe"]:
+        accuracies = [evaluation["probe"][name] for evaluation in evaluations]
+        words.append(f"{name} {number(accuracies, 3)}")
+    return ", ".join(words)
+
+
+def likelihood_of(likelihood: dict[str, float]) -> str:
+    lower = likelihood["log_p_lower"]
+    upper = likelihood["log_p_upper"]
+    independent = likelihood["log_p_independent"]
+    return f"between {lower:.0f} and {upper:.0f} nats a code (independent units: {independent:.0f})"
+
+
+def instantiation_of(evaluations: list[Evaluation], basis: str) -> str:
+    """The share of capsules in which an axis of the basis controls a measure, such as thickness."""
+    words = []
+    for measure in evaluations[0]["instantiation"][basis]:
+        percent = [100 * evaluation["instantiation"][basis][measure] for evaluation in evaluations]
+        words.append(f"{measure} {number(percent, 0)}%")
+    return ", ".join(words)
+
+
+def run_parts(run_records: list[Record], docs: Path = DOCS) -> Parts:
+    """Every part that comes from runs: 'mnist small models', 'mnist paper picture', 'minutes', ..."""
+    sections: dict[str, list[Record]] = defaultdict(list)
+    for record in run_records:
+        if record["section"]:
+            sections[record["section"]].append(record)
+    parts: Parts = {}
+    for section, members in sections.items():
+        own: Parts = {}
+        quick = [record["quick"] for record in members if "quick" in record]
+        if quick:
+            own = section_parts(quick)
+        full = [record["full"] for record in members if "full" in record]
+        if full:
+            full_parts = section_parts(full)
+            own["full"] = full_parts["models"]
+            for name in ("likelihood", "neurons"):
+                if name in full_parts:
+                    own[name] = full_parts[name]
+        picture = Path("figures") / f"{section.replace(' ', '-')}.png"
+        if (docs / picture).exists():
+            own["picture"] = f"![Four samples of each capsule, {section}]({picture})"
+        for name, text in own.items():
+            parts[f"{section} {name}"] = text
+    if run_records:
+        parts["minutes"] = minutes_table(run_records)
+    energy = energy_rows(sections)
+    if energy:
+        parts["energy"] = table(ENERGY_TITLES, energy)
+    if (docs / "figures" / "routing.svg").exists():
+        parts["routing"] = "![The paper's Figure 1 from a run](figures/routing.svg)"
+    return parts
+
+
+def energy_rows(sections: dict[str, list[Record]]) -> list[list[str]]:
+    """What the energy is worth as a model, after contrastive divergence and with persistent chains."""
+    rows = []
+    for section, training in ENERGY_ROWS.items():
+        evaluations = [record["quick"] for record in sections.get(section, []) if "quick" in record]
+        models = [{row["name"]: row for row in evaluation["rows"]} for evaluation in evaluations]
+        likelihoods = [evaluation["likelihood"] for evaluation in evaluations]
+        if not models or not all("capspoe, both scales 1" in named for named in models):
+            continue
+        fitted = [named["capspoe"] for named in models]
+        unscaled = [named["capspoe, both scales 1"] for named in models]
+        own_samples = [named["capspoe, the energy's own samples"] for named in models]
+        log_p = [(one["log_p_lower"] + one["log_p_upper"]) / 2 for one in likelihoods]
+        log_z_difference = [abs(one["log_z_upper"] - one["log_z_lower"]) for one in likelihoods]
+        cells = [
+            training,
+            str(len(evaluations)),
+            number([row["fid"] for row in fitted], 1),
+            number([row["fid"] for row in unscaled], 1),
+            number([row["fid"] for row in own_samples], 1),
+            number([row["recall"] for row in own_samples], 3),
+            number(log_p, 0),
+            number([one["log_p_independent"] for one in likelihoods], 0),
+            number(log_z_difference, 1),
+            number([row["purity"] for row in fitted], 3),
+        ]
+        rows.append(cells)
+    return rows
+
+
+def minutes_table(run_records: list[Record]) -> str:
+    rows = []
+    for record in run_records:
+        evaluation = "none"
+        if "quick" in record:
+            evaluation = f"{record['quick']['seconds'] / 60:.1f} min"
+        rows.append([f"`runs/{record['run']}`", record["settings"], f"{record['minutes']:.1f} min", evaluation])
+    return table(["run", "settings", "training", "evaluation"], rows)
+
+
+def by_method(rows: list[Record]) -> dict[str, list[Record]]:
+    """The rows of each method, in the order of the record."""
+    methods: dict[str, list[Record]] = {}
+    for row in rows:
+        methods.setdefault(row["method"], []).append(row)
+    return methods
+
+
+def clustering_parts(rows: list[Record]) -> Parts:
+    """The rows of benchmarks/quality/clustering.py: scores of the clustered training images and of test images."""
+    lines = []
+    for method, seeds in by_method(rows).items():
+        cells = [method, str(len(seeds))]
+        for split in ("train", "test"):
+            for score in ("acc", "nmi", "ari"):
+                # Some methods cannot assign new images.
+                measured = seeds[0][split] is not None
+                cells.append(number([row[split][score] for row in seeds], 3) if measured else "")
+        lines.append(cells)
+    titles = ["method", "seeds", "ACC", "NMI", "ARI", "test ACC", "test NMI", "test ARI"]
+    return {"clustering": table(titles, lines)}
+
+
+def completion_parts(rows: list[Record]) -> Parts:
+    """The rows of benchmarks/quality/completion.py."""
+    lines = []
+    means = {}
+    for method, seeds in by_method(rows).items():
+        errors = [row["error"] for row in seeds]
+        means[method] = sum(errors) / len(errors)
+        one_completion = ""
+        if seeds[0]["draws"] > 1:
+            one_completion = number([row["error_of_one"] for row in seeds], 1)
+        lines.append([method, str(len(seeds)), number(errors, 1), one_completion])
+
+    def compared_with(method: str) -> str:
+        ratio = means["capsules: posterior of the pose"] / means[method]
+        return f"{1 - ratio:.0%} less" if ratio < 1 else f"{ratio - 1:.0%} more"
+
+    verdict = (
+        "The posterior of the pose, which `capspoe complete` draws from, has "
+        f"{compared_with('nearest neighbour')} error than the nearest neighbour, "
+        f"{compared_with('PCA, conditional Gaussian')} than PCA, and "
+        f"{compared_with('20 nearest neighbours')} than the mean of 20 neighbours."
+    )
+    seeds = sorted({row["seed"] for row in rows})
+    noun = "seed" if len(seeds) == 1 else "seeds"
+    return {
+        "completion": table(["method", "seeds", "mean of the completions", "one completion"], lines),
+        "completion verdict": verdict,
+        "completion images": str(rows[0]["images"]),
+        "completion seeds": f"{noun} {', '.join(map(str, seeds))}",
+    }
+
+
+def anomaly_parts(rows: list[Record]) -> Parts:
+    """The rows of benchmarks/quality/anomaly.py."""
+    columns = []
+    for row in rows:
+        some_scores = next(iter(row["auroc"].values()))
+        for odd in some_scores:
+            if (row["data"], odd) not in columns:
+                columns.append((row["data"], odd))
+    lines = []
+    for score in rows[0]["auroc"]:
+        cells = [score]
+        for data, odd in columns:
+            cells.append(number([row["auroc"][score][odd] for row in rows if row["data"] == data], 4))
+        lines.append(cells)
+    titles = ["score"]
+    for data, odd in columns:
+        titles.append(f"{data} against {odd}")
+
+    estimates = []
+    for row in rows:
+        name = f"{row['data']}, seed {row['seed']}"
+        lower = f"{row['log_z']['lower']:.1f}"
+        upper = f"{row['log_z']['upper']:.1f}"
+        largest = f"{max(map(abs, row['gaps'])):.2f}"
+        estimates.append([name, lower, upper, largest])
+    return {
+        "anomaly": table(titles, lines),
+        "anomaly images": f"{rows[0]['images']:,}",
+        "log z": table(["run", "lower", "upper", "largest difference in a capsule"], estimates),
+    }
+
+
+def vae_parts(record: Record) -> Parts:
+    """The record of benchmarks/quality/vae.py."""
+    return {"vae": evaluation_table([record], [row["name"] for row in record["rows"]])}
+
+
+OTHER_PARTS: dict[str, Callable[[Any], Parts]] = {  # of records that are not of runs
+    "clustering": clustering_parts,
+    "completion-mnist": completion_parts,
+    "anomaly": anomaly_parts,
+    "vae": vae_parts,
+}
+
+
+def write(folders: list[Path], docs: Path = DOCS, folder_of_records: Path = RECORDS) -> Path:
+    """Write records of the runs in `folders`, and the page from all records."""
+    runs.keep(folders, folder_of_records)
+    contents = {name: records.read(name, folder=folder_of_records) for name in records.names(folder_of_records)}
+    run_records = [content for content in contents.values() if "section" in content]
+    parts = run_parts(run_records, docs)
+    for name, make_parts in OTHER_PARTS.items():
+        if name in contents:
+            parts |= make_parts(contents[name])
+    page = docs / "results.md"
+    page.write_text(fill(TEMPLATE.read_text(), parts))
+    return page
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
+    options = parser.parse_args(arguments)
+    folders = options.runs or sorted(path for path in Path("runs").glob("*") if path.is_dir())
+    print(write(folders))
+
+
+if __name__ == "__main__":
+    main()

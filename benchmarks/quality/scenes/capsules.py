@@ -1,0 +1,80 @@
+"""Answers of the capsules: the gate, the recognition network, and the search."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.quality.scenes import search
+from benchmarks.quality.scenes.bench import Bench
+from benchmarks.quality.scenes.data import Answer, Scenes
+
+NINE = 9  # capsules that the gate proposes
+
+
+def objects_in(scenes: Scenes) -> int:
+    return scenes.objects.shape[1]
+
+
+def answer_of(bench: Bench, explanation: search.Explanation) -> Answer:
+    return Answer(bench.names[explanation.capsule], explanation.objects, explanation.owner)
+
+
+def by_gate(bench: Bench, scenes: Scenes, normalize: str = "lower", iterations: int | None = None) -> Answer:
+    """The most probable capsules of the gate, and the labels of its nine best."""
+    on, _ = bench.route(scenes.images, normalize, iterations)
+    labels = bench.names[on.argsort(1, descending=True).numpy()]
+    return Answer(labels[:, : objects_in(scenes)], proposed=labels[:, :NINE])
+
+
+def by_recognition(bench: Bench, scenes: Scenes) -> Answer:
+    """The most probable capsules of the recognition network."""
+    odds = bench.log_odds(bench.tensor(scenes.images))
+    labels = bench.names[odds.argsort(1, descending=True).numpy()]
+    return Answer(labels[:, : objects_in(scenes)], proposed=labels[:, :NINE])
+
+
+def by_search(bench: Bench, scenes: Scenes, compose: str = "maximum", shift: float = 0.0) -> Answer:
+    """The search with the recognition network, as users get it."""
+    explanation = bench.model.explain(scenes.images, objects_in(scenes), compose, shift)
+    return answer_of(bench, explanation)
+
+
+def by_search_alone(bench: Bench, scenes: Scenes, compose: str = "maximum") -> Answer:
+    """The search without the recognition network."""
+    recognition = bench.model.recognition
+    bench.model.set_recognition(None)
+    try:
+        return by_search(bench, scenes, compose)
+    finally:
+        bench.model.set_recognition(recognition)
+
+
+def by_changed_search(
+    bench: Bench,
+    scenes: Scenes,
+    compose: search.Compose = search.maximum,
+    start: Callable[[Bench, Tensor], Tensor] | None = None,
+) -> Answer:
+    """The search with another composition, or with poses that `start` gives instead of the usual ones."""
+    x = bench.tensor(scenes.images)
+    capsules = search.capsules_of(bench.model)
+    own_start = None if start is None else partial(start, bench)
+    explanation = search.search(capsules, x, objects_in(scenes), bench.log_odds(x), compose, own_start)
+    return answer_of(bench, explanation)
+
+
+def routed_start(bench: Bench, x: Tensor, iterations: int) -> Tensor:
+    """Proposals start at the mean and at the pose that routing of the scene gives each capsule."""
+    _, z = bench.route(bench.model.array(x), "lower", iterations)
+    return bench.starts(z)
+
+
+def told_the_capsules(bench: Bench, scenes: Scenes) -> Answer:
+    """Told the capsules that the gate gives for each object alone; only the poses are searched."""
+    n, k, *image = scenes.objects.shape
+    on = bench.model.encode(scenes.objects.reshape(n * k, *image)).on.argmax(1)
+    capsule = torch.from_numpy(on.reshape(n, k))
+    x = bench.tensor(scenes.images)
+    return answer_of(bench, search.fit_poses(search.capsules_of(bench.model), x, capsule))

@@ -1,0 +1,1 @@
+"""How fast and how large: times and memory of kernels, training and explorer."""

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from capspoe.train.loops import code_batch, layer_steps
 from jaxtyping import Float
 from torch import Tensor
 
@@ -38,7 +39,6 @@ from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import tile, write_png
 from capspoe.run.train import train_run
-from capspoe.train.loops import code_batch, layer_steps
 from capspoe.train.optimizers import capsule_optimizer
 
 DEPENDS = (*records.TRAINING, "evaluate")

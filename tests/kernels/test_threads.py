@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 from tests.kernels.test_routing import inputs
-from tests.model.test_routed import some_layer
 
 from capspoe import kernels
 from capspoe.model.layer import CapsuleLayer

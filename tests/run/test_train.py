@@ -1,7 +1,6 @@
 """A run from images to a trained network: interrupted and resumed, refused, and as the paper says."""
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -23,7 +22,7 @@ from capspoe.model.autoencoder import ConvAutoencoder
 from capspoe.run import checkpoint
 from capspoe.run import train as training
 from capspoe.run.checkpoint import State
-from capspoe.run.log import Interrupted, TrainingLog
+from capspoe.run.log import Interrupted
 from capspoe.run.model import CapsulePoE
 from runs import QUICK, capspoe, options, same_weights, stopping_after, weights_of
 

@@ -53,7 +53,7 @@ class Config:
 
     # The codec: from images to lower capsules and back
     codec: Literal["autoencoder", "pixels"] = setting("autoencoder", "Lower capsules: the autoencoder's, or pixels.")
-    patch: int = advanced(4, "Side of the square of pixels that is a lower capsule, with --codec pixels.", 1, 4096)
+    patch: int = advanced(4, "Side of the square of pixels that forms a lower capsule (codec pixels).", 1, 4096)
 
     # The capsule layers
     layers: str = setting("20x16", "CAPSULESxNEURONS of each layer, as 64x16,20x16; autox16 counts groups of images.")

@@ -34,7 +34,7 @@ def test_its_card_has_its_numbers():
 def test_commands_without_a_run(tmp_path, monkeypatch, capsys):
     before = {path: path.read_bytes() for path in bundled_folder().iterdir()}
     monkeypatch.chdir(tmp_path)
-    main(["sample", "--out", "x.npz", "--count", "1"])
+    main(["sample", "--out", "x.npz", "--each", "1"])
     assert np.load("x.npz")["images"].shape == (20, 1, 28, 28, 1)
     main(["traverse", "mnist-small", "--capsule", "3"])
     assert Path("runs/mnist-small/figures/traverse-3.png").exists()

@@ -113,8 +113,8 @@ def test_settings_that_cannot_be_read_are_refused(tmp_path, content, message):
         ({"image": None}, "no image shape"),
         ({"format": True}, "has no format"),
         ({"format": 0}, "has no format"),
-        ({"format": 1}, "has format 1, but this capspoe reads format 2; train it again"),
-        ({"format": 99}, "has format 99, but this capspoe reads format 2; upgrade capspoe"),
+        ({"format": 1}, "has format 1, but this capspoe reads format 3; train it again"),
+        ({"format": 99}, "has format 99, but this capspoe reads format 3; upgrade capspoe"),
         ({"run_this": "rm"}, "incomplete or unknown"),
     ],
 )
@@ -142,7 +142,7 @@ def sums(value):
     "change",
     [
         *({"step": -1}, {"step": 2**60}, {"step": 1.5}, {"step": None}, {"metrics_bytes": -1}),
-        *({"seconds": -1.0}, {"seconds": "1"}, {"stage": "capsules-x"}, {"stage": "../done"}, {"stage": 3}),
+        *({"seconds": -1.0}, {"seconds": "1"}, {"stage": "Capsules 0"}, {"stage": "../done"}, {"stage": 3}),
         *({"window": [1]}, {"files": []}, {"another": 1}, {"settings": None, "model_sha256": None}),
         *({"window": {"steps": 1}}, {"window": {"steps": -1, "images": 0, "sums": {}}}),
         *(sums("1"), sums([0.1, "x"]), sums(float("nan")), sums(10**400)),

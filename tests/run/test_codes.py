@@ -13,6 +13,7 @@ from capspoe.model.build import build_network
 from capspoe.run import codes
 from capspoe.run.checkpoint import State
 from capspoe.run.log import Interrupted, TrainingLog
+from capspoe.train.codes import codes_in_memory
 
 COUNT = 3 * codes.BATCH + 188
 PIXELS = np.random.default_rng(0).integers(0, 255, (COUNT, 5, 5, 1), np.uint8)
@@ -56,7 +57,7 @@ def test_codes_are_written_once(network, values, tmp_path, log):
     found = codes.codes_in_folder(network, dataset, tmp_path, log)
     np.testing.assert_array_equal(found, values, strict=True)
     assert isinstance(found, np.memmap)
-    np.testing.assert_array_equal(codes.codes_in_memory(network, PIXELS), values, strict=True)
+    np.testing.assert_array_equal(codes_in_memory(network, PIXELS), values, strict=True)
     assert dataset.rows == list(range(COUNT))
     np.testing.assert_array_equal(codes.codes_in_folder(network, dataset, tmp_path, log), values)
     assert len(dataset.rows) == COUNT

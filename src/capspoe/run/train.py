@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from capspoe import __version__, data, distributed
+from capspoe import __version__, data, distributed, kernels
 from capspoe.atomic import locked, remove_files
 from capspoe.config import FREE_TO_CHANGE, Config, check, counts_groups, fill_auto
 from capspoe.config import preset as preset_config
@@ -91,6 +91,7 @@ def train_run(
     check(config)
     if config.threads:
         torch.set_num_threads(config.threads)
+    kernels.compile_ahead()  # while the images are read and the autoencoder trains
     with distributed.process_group():
         config, dataset = open_settings_and_images(config, folder, resume, given)
         with distributed.fail_together():

@@ -96,12 +96,13 @@ class CapsuleStage(Stage):
         layer = network.stack[self.depth]
         if message := self.schedule.extra_epochs(training.count):
             training.info(message)
+        codes = training.codes  # here, where all processes meet: they encode the images together
         state = dict(state)
         self.found = self._gate_targets(training, state.pop("gate_targets", None))
         self._restore_chains(state.pop("chains", None))
         if first == 0:
-            means = None if self.found is None else group_means(self.found, training.codes, network)
-            layer.start_from(mean_input(network, self.depth, training.codes), means)
+            means = None if self.found is None else group_means(self.found, codes, network)
+            layer.start_from(mean_input(network, self.depth, codes), means)
         biases = [layer.a, layer.b] if layer.bias else []
         self._ascent = make_optimizer(
             "sgd", [layer.w_JNMI], biases, self.learning_rate, self.weight_decay, self.momentum

@@ -157,6 +157,40 @@ def test_copies_have_equal_points(function):
     assert len(np.unique(points, axis=0)) == 301
 
 
+def sheared(images: np.ndarray, slants: np.ndarray) -> np.ndarray:
+    """Images (n, H, W, 1), each sheared about its middle."""
+    result = np.empty_like(images)
+    middle = images.shape[1] / 2
+    for k, slant in enumerate(slants):
+        shear = (1, slant, -slant * middle, 0, 1, 0)
+        image = Image.fromarray(images[k, :, :, 0]).transform(
+            images.shape[1:3], Image.Transform.AFFINE, shear, Image.Resampling.BILINEAR
+        )
+        result[k, :, :, 0] = image
+    return result
+
+
+def test_upright_is_chosen_where_slant_is_noise():
+    digits = data.load("digits").pixels
+    slants = np.random.default_rng(0).uniform(-0.7, 0.7, len(digits))
+    assert views.choose_view(sheared(digits, slants)) == "upright hog"
+
+
+def test_upright_is_not_chosen_where_slant_is_what_differs():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 12, 1200)
+    bars = sheared(strokes(1200), -0.8 + 1.6 * kind / 11 + rng.normal(0, 0.01, 1200))
+    assert views.choose_view(bars) == "hog"
+
+
+def test_a_data_set_has_the_choice_of_its_pixels():
+    images = data.load("digits").pixels[:400]
+    scores = views.view_scores(images)
+    assert scores == views.view_scores(ArrayDataset(images))
+    assert views.choose_view(images) == max(scores, key=lambda name: scores[name])
+    assert views.choose_view(images[:20]) == "hog"
+
+
 def test_points_of_your_own():
     images = data.load("digits").pixels[:300]
     brightness = images.mean((1, 2, 3))

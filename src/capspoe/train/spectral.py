@@ -6,7 +6,7 @@ Weiss 2002), then k-means. What the graph compares, codes or another view of the
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ GRAPH_IMAGES = 60_000  # images in the graph; the others take the group of their
 EXACT_IMAGES = 200_000  # images up to which those are searched exactly, which is fast enough
 PCA_IMAGES = 10_000  # images that the PCA is fitted to, and on which k-means starts
 MIN_IMAGES = 10  # per group, on average
-COUNT_IMAGES = 5000  # images that `count_groups` looks at
+COUNT_IMAGES = 5000  # images that `count_groups` and the choice of a view look at
 MOST_GROUPS = 40  # groups that it considers
 DENSE = 2000  # images up to which a dense eigendecomposition is used
 _CHUNK = 512  # rows whose distances to all others are computed at once
@@ -139,19 +139,32 @@ def count_groups(points: np.ndarray, neighbours: int = 5, seed: int = 0) -> int:
 
     For images, codes or the points of a view (n, ...).
     """
-    flat = points.reshape(len(points), -1)
-    distinct = np.unique(flat[evenly_spaced(len(points), COUNT_IMAGES)], axis=0)
-    most = min(MOST_GROUPS, len(distinct) // MIN_IMAGES)
+    sample = distinct_sample(points)
+    most = min(MOST_GROUPS, len(sample) // MIN_IMAGES)
     if most < 2:
         return 1
-    near = nearest_others(pca_points(distinct, seed), min(neighbours, len(distinct) - 1))
-    coordinates = diffusion_map(near, 2 * most, seed)  # eigenvalues ascend
-    scores = []
-    for groups in range(2, most + 1):
-        group = k_means(unit(coordinates[:, -2 * groups :]), groups, seed, 5)
-        scores.append(modularity(group, near))
+    scores = modularities(sample, range(2, most + 1), neighbours, seed)
     enough = np.array(scores) >= 0.99 * max(scores)
     return 2 + int(np.argmax(enough))
+
+
+def distinct_sample(points: np.ndarray) -> Float[np.ndarray, "m V"]:
+    """The different ones among COUNT_IMAGES evenly spaced points (n, ...)."""
+    flat = points.reshape(len(points), -1)
+    return np.unique(flat[evenly_spaced(len(points), COUNT_IMAGES)], axis=0)
+
+
+def modularities(
+    points: Float[np.ndarray, "n V"], numbers: Sequence[int], neighbours: int = 5, seed: int = 0
+) -> list[float]:
+    """The modularity of as many spectral groups as each of the numbers says."""
+    near = nearest_others(pca_points(points, seed), min(neighbours, len(points) - 1))
+    coordinates = diffusion_map(near, 2 * max(numbers), seed)  # eigenvalues ascend
+    scores = []
+    for groups in numbers:
+        group = k_means(unit(coordinates[:, -2 * groups :]), groups, seed, 5)
+        scores.append(modularity(group, near))
+    return scores
 
 
 def modularity(group: Int[np.ndarray, " n"], neighbours: Int[np.ndarray, "n k"]) -> float:

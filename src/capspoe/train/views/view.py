@@ -16,6 +16,10 @@ Images = UInt8[np.ndarray, "n H W C"] | Dataset
 Function = Callable[[UInt8[np.ndarray, "n H W C"]], np.ndarray]  # images to features (n, ...)
 
 
+def as_dataset(images: Images) -> Dataset:
+    return images if isinstance(images, Dataset) else ArrayDataset(images)
+
+
 class View(Protocol):
     """A point for each image; the neighbour graph joins images whose points are close."""
 
@@ -53,7 +57,7 @@ class Features:
         self.seed = seed
 
     def points(self, images: Images) -> Float[np.ndarray, "n D"]:
-        dataset = images if isinstance(images, Dataset) else ArrayDataset(images)
+        dataset = as_dataset(images)
         n = len(dataset)
         workers = workers_for(dataset)
         sample = [self._flat(pixels) for pixels in dataset.batches(PIECE, evenly_spaced(n, PCA_IMAGES), workers)]

@@ -14,6 +14,7 @@ from capspoe.errors import InputError
 from capspoe.train import views
 from capspoe.train.views import Features, Given, hog, upright, upright_hog
 from capspoe.train.views.hog import small_images
+from capspoe.train.views.upright import border_ink
 
 
 def histogram_by_loops(image: np.ndarray) -> np.ndarray:
@@ -186,9 +187,26 @@ def test_upright_is_not_chosen_where_slant_is_what_differs():
 def test_a_data_set_has_the_choice_of_its_pixels():
     images = data.load("digits").pixels[:400]
     scores = views.view_scores(images)
-    assert scores == views.view_scores(ArrayDataset(images))
-    assert views.choose_view(images) == max(scores, key=lambda name: scores[name])
-    assert views.choose_view(images[:20]) == "hog"
+    best = max(scores, key=lambda name: scores[name])
+    assert views.choose_view(images) == views.choose_view(ArrayDataset(images)) == best
+
+
+def test_photographs_and_few_images_are_not_made_upright():
+    digits = data.load("digits").pixels
+    slanted = sheared(digits, np.random.default_rng(0).uniform(-0.7, 0.7, len(digits)))
+    assert views.choose_view(slanted[:20]) == "hog"
+    everywhere = np.tile(slanted, (1, 2, 2, 1))[:, 14:42, 14:42]  # objects across the border
+    assert border_ink(small_images(slanted)).median() < 0.5
+    assert border_ink(small_images(everywhere)).median() > 0.7
+    assert views.choose_view(everywhere) == "hog"
+
+
+def test_the_ink_of_a_border():
+    image = torch.zeros(1, 1, 4, 4)
+    image[0, 0, 1:3, 1:3] = -1
+    assert border_ink(image).item() == 0
+    image[0, 0, 0, 1] = 2  # one of 16 pixels along the border, whose corners count twice
+    assert border_ink(image).item() == pytest.approx((2 / 16) / (6 / 16))
 
 
 def test_points_of_your_own():

@@ -37,7 +37,17 @@ def upright(images: Float[Tensor, "n C H W"]) -> Float[Tensor, "n C H W"]:
 
 def background(images: Float[Tensor, "n C H W"]) -> Float[Tensor, "n C 1 1"]:
     """The median of the pixels along the border of each image."""
+    return border(images).median(2).values[:, :, None, None]
+
+
+def border_ink(images: Float[Tensor, "n C H W"]) -> Float[Tensor, " n"]:
+    """The mean ink along the border over the mean ink of the image: 0 on an empty background."""
+    ink = (images - background(images)).abs().amax(1, keepdim=True)
+    return border(ink).mean((1, 2)) / ink.mean((1, 2, 3)).clamp_min(1e-6)
+
+
+def border(images: Float[Tensor, "n C H W"]) -> Float[Tensor, "n C b"]:
+    """The pixels along the border; corners twice."""
     top_and_bottom = images[:, :, [0, -1]].flatten(2)
     left_and_right = images[:, :, :, [0, -1]].flatten(2)
-    border = torch.cat([top_and_bottom, left_and_right], 2)
-    return border.median(2).values[:, :, None, None]
+    return torch.cat([top_and_bottom, left_and_right], 2)

@@ -23,8 +23,8 @@ def strips(per_strip: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
     return np.column_stack([along, across, rest]).astype(np.float32), strip
 
 
-def purity(found: np.ndarray, true: np.ndarray) -> float:
-    return sum(np.bincount(true[found == g]).max() for g in np.unique(found)) / len(true)
+def purity(group: np.ndarray, true: np.ndarray) -> float:
+    return sum(np.bincount(true[group == g]).max() for g in np.unique(group)) / len(true)
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 5), st.integers(0, 99))
@@ -33,18 +33,18 @@ def test_nearest_is_what_sorting_all_distances_gives(n, m, k, seed):
     x, y = torch.randn(n, 3, generator=rng), torch.randn(m, 3, generator=rng)
     k = min(k, m)
     expected = torch.cdist(x.double(), y.double()).sort(1).values[:, :k]
-    found = torch.from_numpy(spectral.nearest(x, y, k))
-    assert found.min() >= 0
-    assert found.max() < m
-    distance = (x[:, None].double() - y[found].double()).norm(dim=2)
+    near = torch.from_numpy(spectral.nearest(x, y, k))
+    assert near.min() >= 0
+    assert near.max() < m
+    distance = (x[:, None].double() - y[near].double()).norm(dim=2)
     torch.testing.assert_close(distance, expected, atol=1e-3, rtol=0)
 
 
 def test_groups_follow_chains_of_neighbours_where_k_means_cannot():
     points, strip = strips()
-    found = spectral_groups(points, 3)
-    assert found is not None
-    assert purity(found, strip) == 1
+    group = spectral_groups(points, 3)
+    assert group is not None
+    assert purity(group, strip) == 1
     by_distance = KMeans(3, n_init=3, random_state=0).fit_predict(points)
     assert purity(by_distance, strip) < 0.7
 
@@ -75,10 +75,10 @@ def test_images_outside_the_graph_take_the_group_of_their_nearest(monkeypatch):
     true = rng.integers(0, 3, 500)
     points = (10 * np.eye(6)[true] + rng.standard_normal((500, 6))).astype(np.float32)
     monkeypatch.setattr(spectral, "GRAPH_IMAGES", 120)
-    found = spectral_groups(points, 3)
-    assert found is not None
-    assert found.shape == (500,)
-    assert purity(found, true) == 1
+    group = spectral_groups(points, 3)
+    assert group is not None
+    assert group.shape == (500,)
+    assert purity(group, true) == 1
 
 
 @pytest.mark.slow  # pynndescent compiles for half a minute or more
@@ -92,8 +92,8 @@ def test_many_images_are_searched_approximately(monkeypatch):
     assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(exact, close, strict=True)]) > 0.95
     monkeypatch.setattr(spectral, "GRAPH_IMAGES", 300)
     monkeypatch.setattr(spectral, "EXACT_IMAGES", 500)
-    found = spectral_groups(points, 3)
-    assert purity(found, true) == 1
+    group = spectral_groups(points, 3)
+    assert purity(group, true) == 1
     monkeypatch.setitem(sys.modules, "pynndescent", None)  # as if it were not installed
     assert spectral.approximate_search(graph, 5, seed=0) is None
     assert purity(spectral_groups(points, 3), true) == 1
@@ -109,8 +109,8 @@ def test_many_images_are_searched_approximately(monkeypatch):
     ids=["alike", "few", "two"],
 )
 def test_equal_or_few_codes_have_no_groups_or_all_of_them(codes):
-    found = spectral_groups(codes, 4)
-    assert found is None or set(found) == set(range(4))
+    group = spectral_groups(codes, 4)
+    assert group is None or set(group) == set(range(4))
 
 
 def test_the_number_of_groups_is_that_of_separate_blobs():
@@ -144,3 +144,35 @@ def test_more_tries_of_k_means_end_in_a_lower_minimum():
 
     assert all(inertia(seed) < inertia(seed, 1) for seed in range(3))
     assert np.array_equal(k_means(rows, 20, 0), k_means(rows, 20, 0))
+
+
+def test_kinds_are_divided_by_appearance():
+    """Three strips, each with light and dark points that the graph does not see."""
+    points, strip = strips()
+    light = np.random.default_rng(1).integers(0, 2, len(strip))
+    appearance = light[:, None] + 0.01 * points
+    kinds = spectral.two_level_groups(points, appearance, groups=6, kinds=3)
+    assert kinds is not None
+    assert purity(kinds.group, 2 * strip + light) == 1
+    assert kinds.kind.tolist() == [0, 0, 1, 1, 2, 2]
+    assert np.array_equal(spectral_groups(points, 3), kinds.kind[kinds.group])
+
+
+def test_as_many_kinds_as_groups_are_the_kinds_themselves():
+    points, _ = strips()
+    kinds = spectral.two_level_groups(points, points, groups=3, kinds=5)
+    assert kinds is not None
+    assert np.array_equal(kinds.group, spectral_groups(points, 3))
+    assert kinds.kind.tolist() == [0, 1, 2]
+
+
+def test_a_kind_of_equal_looks_cannot_be_divided():
+    points, _ = strips()
+    assert spectral.two_level_groups(points, np.zeros((len(points), 2), np.float32), groups=6, kinds=3) is None
+    assert spectral.two_level_groups(points[:20], points[:20], groups=6, kinds=3) is None
+
+
+def test_larger_kinds_get_more_groups():
+    assert spectral.proportional_shares(np.array([600, 300, 100]), 10).tolist() == [6, 3, 1]
+    assert spectral.proportional_shares(np.array([1000, 1, 1]), 5).tolist() == [3, 1, 1]
+    assert spectral.proportional_shares(np.array([5423, 6742, 5958]), 6).tolist() == [2, 2, 2]

@@ -1,0 +1,20 @@
+"""Views: what the neighbour graph of `capspoe.train.spectral` compares.
+
+The graph decides which images form a group, and what it compares decides the graph. A view is anything with one
+method, `points`.
+
+>>> points = Features(upright_hog).points(pixels)
+>>> group = spectral_groups(points, 10)
+"""
+
+from capspoe.train.views.choice import choose_view, view_scores
+from capspoe.train.views.hog import hog, upright_hog
+from capspoe.train.views.upright import upright
+from capspoe.train.views.view import Features, Given, View, raw_pixels
+
+__all__ = [
+    "FUNCTIONS", "Features", "Given", "View", "choose_view", "hog", "raw_pixels", "upright", "upright_hog",
+    "view_scores",
+]  # fmt: skip
+
+FUNCTIONS = {"pixels": raw_pixels, "hog": hog, "upright hog": upright_hog}  # for `Features`, by name

@@ -1,0 +1,80 @@
+"""The protocol, and the two kinds of views: computed from the images, or given."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from capspoe.data import ArrayDataset, Dataset, evenly_spaced, workers_for
+from capspoe.errors import InputError
+from capspoe.train.spectral import PCA_IMAGES, fit_pca
+
+PIECE = 512  # images that a function gets at once
+
+Images = UInt8[np.ndarray, "n H W C"] | Dataset
+Function = Callable[[UInt8[np.ndarray, "n H W C"]], np.ndarray]  # images to features (n, ...)
+
+
+def as_dataset(images: Images) -> Dataset:
+    return images if isinstance(images, Dataset) else ArrayDataset(images)
+
+
+class View(Protocol):
+    """A point for each image; the neighbour graph joins images whose points are close."""
+
+    def points(self, images: Images) -> np.ndarray:
+        """The points (n, ...) of images in memory, uint8 (n, H, W, C), or of a data set that is read on demand."""
+        ...
+
+
+class Given:
+    """Points that are known already, one for each image: its code, or a feature of your own."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def points(self, images: Images) -> np.ndarray:
+        if len(self.array) != len(images):
+            raise InputError(f"{len(self.array)} points were given for {len(images)} images")
+        return self.array
+
+
+class Features:
+    """What a function computes from each image, in its leading principal components.
+
+    Reads images in pieces and keeps only the components, so that a million images need no more memory than a million
+    codes.
+
+    Parameters
+    ----------
+    function : of some of the images, uint8 (n, H, W, C); returns (n, ...), such as `hog` or an embedding of your own
+    seed : of the PCA
+    """
+
+    def __init__(self, function: Function, seed: int = 0) -> None:
+        self.function = function
+        self.seed = seed
+
+    def points(self, images: Images) -> Float[np.ndarray, "n D"]:
+        dataset = as_dataset(images)
+        n = len(dataset)
+        workers = workers_for(dataset)
+        sample = [self._flat(pixels) for pixels in dataset.batches(PIECE, evenly_spaced(n, PCA_IMAGES), workers)]
+        pca = fit_pca(np.concatenate(sample), self.seed)
+
+        # The last image fills the last piece: rounding depends on a piece's size, and copies must have equal points.
+        pieces = -(-n // PIECE)
+        rows = np.minimum(np.arange(pieces * PIECE), n - 1)
+        points = np.empty((len(rows), pca.n_components_), np.float32)
+        for number, pixels in enumerate(dataset.batches(PIECE, rows, workers)):
+            points[number * PIECE : (number + 1) * PIECE] = pca.transform(self._flat(pixels))
+        return points[:n]
+
+    def _flat(self, pixels: UInt8[np.ndarray, "n H W C"]) -> Float[np.ndarray, "n V"]:
+        return np.asarray(self.function(pixels), np.float32).reshape(len(pixels), -1)
+
+
+def raw_pixels(pixels: UInt8[np.ndarray, "n H W C"]) -> UInt8[np.ndarray, "n H W C"]:
+    """The images themselves."""
+    return pixels

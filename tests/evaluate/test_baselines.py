@@ -29,7 +29,7 @@ def test_a_variant_has_the_same_autoencoder_and_other_capsules(data):
 
 
 def test_settings_of_sampling_need_no_training(data, monkeypatch):
-    monkeypatch.setattr(baselines, "fit_capsules", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(baselines, "fit", lambda *_, **__: pytest.fail("trained"))
     scaled = variant(data.network, data.train.codes, prior_scale=1.0)
     assert torch.equal(scaled.prior.weight, data.network.prior.weight)
     images = baselines.output(scaled, data, "fitted", probed=False).images
@@ -69,6 +69,16 @@ def test_slow_baselines_take_any_seed(data, seed):
         assert 0 <= images.min() <= images.max() <= 1
         assert winner is None or set(winner) <= {0, 1, 2, 3}
         assert features is None or np.isfinite(features(other.test)).all()
+
+
+def test_the_mixture_of_a_vae_needs_no_other_row(data):
+    """It used to draw from an untrained network unless the plain row had been made before."""
+    other = EvaluationData(data.network, samples=5)
+    other.train, other.test = data.train.spread(60), data.test.spread(20)
+    alone = list(baselines.vae(other).values())[1]()
+    first, second = baselines.vae(other).values()
+    first()
+    np.testing.assert_allclose(alone.images, second().images, atol=1e-6)
 
 
 def test_an_rbm_samples_its_distribution():

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.decomposition import PCA
 
 from capspoe.evaluate import groups
 from capspoe.evaluate.data import EvaluationData
 from capspoe.evaluate.groups import LinearGroups, flat, linear_models
+from capspoe.train.spectral import pca_points
 
 
 @pytest.mark.parametrize("seed", [-1, 2**40])
@@ -66,3 +68,16 @@ def test_test_codes_take_the_group_of_their_neighbours(data):
     train, test = groups.spectral(data)
     own = train[np.linspace(0, len(train) - 1, 40).astype(int)]
     assert (test == own).mean() > 0.8
+
+
+def test_groups_of_training_codes_know_nothing_of_test_codes(data):
+    """The components in which neighbours are searched are those of the training codes."""
+    other = EvaluationData(data.network, samples=5)
+    other.train, other.test = data.train, data.test
+    group = groups.spectral(other)[1]
+    far = other.test.codes.copy()
+    far[1:] = 1 - far[1:]
+    other.test = other.test._replace(codes=far)
+    assert groups.spectral(other)[1][0] == group[0]
+    known = pca_points(data.train.codes, 0)
+    torch.testing.assert_close(pca_points(data.train.codes[:3], 0, fitted_to=data.train.codes), known[:3])

@@ -44,8 +44,8 @@ def spectral(data: EvaluationData) -> Groups:
     train = spectral_groups(data.train.codes, J, c.neighbours, c.seed)
     if train is None:
         return kmeans(data)
-    points = pca_points(np.concatenate([data.train.codes, data.test.codes]), c.seed)
-    known, new = points[: len(train)], points[len(train) :]
+    known = pca_points(data.train.codes, c.seed)
+    new = pca_points(data.test.codes, c.seed, fitted_to=data.train.codes)
     return train, majority(train[nearest(new, known, c.neighbours)])
 
 

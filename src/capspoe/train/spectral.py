@@ -185,11 +185,12 @@ def distinct_points(points: np.ndarray, rows: Int[np.ndarray, " m"]) -> Int[np.n
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
-def pca_points(points: np.ndarray, seed: int) -> Float[Tensor, "n D"]:
-    """The points (n, ...) in their leading principal components, read in pieces."""
+def pca_points(points: np.ndarray, seed: int, fitted_to: np.ndarray | None = None) -> Float[Tensor, "n D"]:
+    """The points (n, ...) in their leading principal components, or in those of others, read in pieces."""
     n = len(points)
     width = int(np.prod(points.shape[1:]))
-    pca = fit_pca(points[evenly_spaced(n, PCA_IMAGES)].reshape(-1, width), seed)
+    known = points if fitted_to is None else fitted_to
+    pca = fit_pca(known[evenly_spaced(len(known), PCA_IMAGES)].reshape(-1, width), seed)
     reduced = np.empty((n, pca.n_components_), np.float32)
     for start in range(0, n, PCA_IMAGES):
         piece = points[start : start + PCA_IMAGES].reshape(-1, width)

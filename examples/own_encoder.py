@@ -13,7 +13,7 @@ import capspoe.data
 
 
 class Encoder(nn.Module):
-    """Each patch of 4x4 pixels becomes 16 numbers in [0, 1]: two lower capsules of 8 neurons at each of 7x7 places."""
+    """Each patch of 4x4 pixels becomes 16 numbers: two lower capsules of 8 neurons at each of 7x7 positions."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ PRINTS = {
     "sklearn_digits": r"BernoulliRBM \+ logistic regression +0\.\d+.*capsules on the images .* 0\.\d+",
     "supervised_capsules": r"test accuracy 0\.[5-9]",
     "export_onnx": r"generator\.onnx .*largest difference from PyTorch: \d\.\de-0[4-9]",
+    "own_encoder": r"\(200, 28, 28, 1\) samples.*explain the pair with a mean squared error of 0\.[01]",
     "other_sizes": r"24x40x3 images, \d+ lower capsules",
     "more_than_memory": r"peak resident memory",
 }

@@ -24,6 +24,8 @@ import capspoe.data
 import capspoe.sklearn
 from capspoe import cli, kernels
 from capspoe.commands.arguments import parse
+from capspoe.model.routed import RoutedRBM, StateSums
+from capspoe.train.cd import ContrastiveDivergence
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -61,6 +63,7 @@ def trained(tmp_path_factory):
 def test_python_runs(page, trained, tmp_path, monkeypatch):
     """All blocks of a page in order, with digits instead of MNIST and small networks."""
     train, fit = capspoe.train, capspoe.sklearn.CapsulePoE.fit
+    fit_network = capspoe.fit
     pixels, labels = (part[:60] for part in capspoe.data.load("digits", "test"))
     shutil.copytree(trained, tmp_path / "runs" / "mnist")
     for folder in (tmp_path / "photos", tmp_path / "my-photos"):
@@ -73,12 +76,16 @@ def test_python_runs(page, trained, tmp_path, monkeypatch):
             return capspoe.CapsulePoE.load(shutil.copytree(trained, out or "runs/digits", dirs_exist_ok=True))
         return train(images, out, **{**settings, **SMALL, "quiet": True})
 
+    def small_network_fit(network, images, **settings):
+        fit_network(network, images[:60], **{**settings, "epochs": 1, "autoencoder_epochs": 1, "min_steps": 4})
+
     def small_fit(self, X, y=None):
         return fit(self.set_params(n_components=4, n_iter=1, config=MORE), X, y)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAPSPOE_DATA", str(tmp_path / "cache"))
     monkeypatch.setattr(capspoe, "train", small_train)
+    monkeypatch.setattr(capspoe, "fit", small_network_fit)
     monkeypatch.setattr(capspoe.sklearn.CapsulePoE, "fit", small_fit)
     if page == "docs/evaluation.md":
         monkeypatch.setattr("capspoe.evaluate.features.MIN_STEPS", 30)
@@ -181,9 +188,10 @@ def test_equations_have_functions_and_tests():
     table = TEXT["docs/model.md"].split("## Every equation of the paper")[1]
     rows = [line.split(" | ") for line in table.splitlines() if re.match(r"\| \d", line)]
     assert [int(n) for row in rows for n in re.findall(r"\d+", row[0])] == list(range(1, 19))
-    modules = ("model.routing", "model.gates", "model.neurons", "train.cd")
+    modules = ("model.routing", "model.gates", "model.neurons")
     owners = {home.split(".")[1]: importlib.import_module(f"capspoe.{home}") for home in modules}
-    owners["CapsuleLayer"] = capspoe.CapsuleLayer
+    for kind in (capspoe.CapsuleLayer, ContrastiveDivergence, RoutedRBM, StateSums):
+        owners[kind.__name__] = kind
     for row in rows:
         functions, tests = re.findall(r"`(\w+)\.(\w+)`", row[2]), re.findall(r"`([\w./]+)::(\w+)`", row[3])
         assert functions

@@ -17,7 +17,6 @@ import torch
 from benchmarks import records
 from capspoe.data import open_for
 from capspoe.evaluate import quick_scores, variant
-from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
 
 RECORD = "code_precision"
@@ -28,7 +27,7 @@ BATCH = 512
 
 
 @torch.no_grad()
-def exact_codes(network: Network) -> np.ndarray:
+def exact_codes(network: CapsulePoE) -> np.ndarray:
     """The codes of the training images as float32."""
     codes = []
     for pixels in open_for(network.config, network.image, split="train").batches(BATCH):
@@ -43,7 +42,7 @@ def stored(codes: np.ndarray, precision: str) -> np.ndarray:
     return codes.astype(precision)
 
 
-def scores_of(network: Network) -> dict[str, float]:
+def scores_of(network: CapsulePoE) -> dict[str, float]:
     scores = quick_scores(network)
     return {name: float(scores[name]) for name in SCORES}
 

@@ -23,7 +23,7 @@ from benchmarks import records
 from capspoe import kernels
 from capspoe.data import load
 from capspoe.infer.complete import find_mask
-from capspoe.model.gates import mask_off
+from capspoe.model.gates import only
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.run.model import CapsulePoE
@@ -112,7 +112,7 @@ def clamped_step(layer: CapsuleLayer, x: Tensor, clamped: Tensor, noise: Noise) 
     c = (layer.mean_routing / layer.fan).expand(len(x), -1, -1)
     z = layer.preactivation(x, c)
     on = noise.choose(0, layer.on_probability(z, x))
-    h = mask_off(layer.sample_hidden(layer.hidden_mean(z), noise, 1), on)
+    h = only(layer.sample_hidden(layer.hidden_mean(z), noise, 1), on)
     mean = layer.visible_mean(h, c, on)
     drawn = (noise.uniform(2, *layer.lower) < mean).to(mean)
     return torch.where(clamped, x, drawn), torch.where(clamped, x, mean)
@@ -157,7 +157,7 @@ def decoder_and_encoder(halves: Halves) -> Iterator[np.ndarray]:
             noise = halves.noise(draw * STEPS + step)
             up = model.up(x)
             on = noise.choose(0, up.on)
-            h = mask_off(model.top.sample_hidden(up.hidden, noise, 1), on)
+            h = only(model.top.sample_hidden(up.hidden, noise, 1), on)
             decoded = model.down(h, up.c, 1.0, on)
             x = torch.where(hidden, decoded, halves.x)
         yield model.array(decoded)

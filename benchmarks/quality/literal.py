@@ -21,13 +21,12 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from capspoe.train.loops import code_batch, layer_steps
 from jaxtyping import Float
 from torch import Tensor
 
@@ -39,7 +38,11 @@ from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import tile, write_png
 from capspoe.run.train import train_run
-from capspoe.train.optimizers import capsule_optimizer
+from capspoe.train.capsule_stage import CapsuleStage
+from capspoe.train.cd import ContrastiveDivergence
+from capspoe.train.codes import code_batch
+from capspoe.train.fit import fit
+from capspoe.train.stage import Schedule
 
 DEPENDS = (*records.TRAINING, "evaluate")
 DATA = ("mnist", "fashion-mnist", "cifar10")
@@ -88,10 +91,8 @@ def train_rbm(codes: Float[Tensor, "n V"], units: int, setting: Setting, seed: i
     return w
 
 
-def train_routed(network: Network, codes: np.ndarray, setting: Setting) -> dict[str, Float[Tensor, "J N V"]]:
+def train_routed(network: CapsulePoE, codes: np.ndarray, setting: Setting) -> dict[str, Float[Tensor, "J N V"]]:
     """The same with the paper's routing: weights for reverse routing that is uniform, or the forward one's mean."""
-    settings = ("epochs", "learning_rate", "hidden_states", "weight_decay")
-    config = network.config.replace(**{name: setting[name] for name in settings})
     layer = CapsuleLayer(
         network.top.lower,
         network.top.upper,
@@ -103,14 +104,18 @@ def train_routed(network: Network, codes: np.ndarray, setting: Setting) -> dict[
         initial_std=setting["initial_std"],
         seed=0,
     )
-    inputs = partial(code_batch, codes, device=network.device)
-    batches = -(-len(codes) // config.batch_size)
-    optimizer = capsule_optimizer(layer, config)
-    for _ in layer_steps(layer, inputs, len(codes), config, optimizer, 0, setting["epochs"] * batches):
-        pass
+    stage = CapsuleStage(
+        0,
+        Schedule(setting["epochs"], BATCH),
+        ContrastiveDivergence(sample_hidden=setting["hidden_states"] == "drawn"),
+        learning_rate=setting["learning_rate"],
+        momentum=MOMENTUM,
+        weight_decay=setting["weight_decay"],
+    )
+    fit(Network(network.codec, [layer]), None, [stage], codes=codes)
     with torch.no_grad():
-        chunks = np.arange(ROUTED_IMAGES).reshape(8, -1)
-        c_BJI = torch.cat([layer(inputs(index)).c for index in chunks])
+        chunks = np.array_split(np.arange(min(ROUTED_IMAGES, len(codes))), 8)
+        c_BJI = torch.cat([layer(code_batch(codes, index, network.device)).c for index in chunks])
         r_JI = layer.fan * c_BJI.mean(0)
         w_JNIM = layer.w_JNMI.permute(0, 1, 3, 2)
         return {

@@ -32,7 +32,7 @@ from benchmarks.speed.peers import ITERATIONS, PEERS
 from capspoe import CapsuleLayer, kernels, route, squash
 from capspoe.model.noise import Noise
 from capspoe.model.routing import reference
-from capspoe.train import cd
+from capspoe.train.cd import ContrastiveDivergence
 
 RECORD = "kernels"
 DEPENDS = ("kernels", "model", "train")
@@ -236,13 +236,13 @@ def capsule_epoch_row(rounds: int) -> Row:
     x, _ = inputs(PAPER)
     layer.start_from(x.mean(0))
     parameters = (layer.w_JNMI, layer.a, layer.b)
+    divergence = ContrastiveDivergence()
     velocities = [torch.zeros_like(parameter) for parameter in parameters]
 
     @torch.no_grad()
     def capsule_step() -> None:
-        gradients, _ = cd.step(layer, x, noise)
-        # Gradients of further parameters come after these.
-        for parameter, gradient, velocity in zip(parameters, gradients, velocities, strict=False):
+        gradients, _ = divergence.step(layer, x, noise)
+        for parameter, gradient, velocity in zip(parameters, gradients, velocities, strict=True):
             velocity.mul_(0.9).add_(gradient)
             parameter.add_(velocity, alpha=1e-6)
 

@@ -1,11 +1,13 @@
 """benchmarks/README.md lists every script and every record, and the scripts can be run."""
 
+import ast
 import fnmatch
 import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,19 +19,38 @@ INDEX = (BENCHMARKS / "README.md").read_text()
 LISTED = re.findall(r"^\| `python -m (benchmarks[\w.]+)", INDEX, re.M)
 
 
+PATHS = sorted(BENCHMARKS.rglob("*.py"))
+OURS = ("capspoe", "benchmarks")
+
+
+def name_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 def scripts():
     """Every module below benchmarks/ that does something when it is run."""
     modules = []
-    for path in sorted(BENCHMARKS.rglob("*.py")):
+    for path in PATHS:
         if '\nif __name__ == "__main__":\n' in path.read_text():
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            modules.append(".".join(parts).removesuffix(".__main__"))
+            modules.append(name_of(path).removesuffix(".__main__"))
     return modules
 
 
 def module_of(script):
     package = BENCHMARKS.joinpath(*script.split(".")[1:])
     return importlib.import_module(f"{script}.__main__" if package.is_dir() else script)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
+def test_every_module_imports_and_uses_names_that_exist(path):
+    """Names that are imported, and those that are looked up in a module of ours, such as `spectral.nearest`."""
+    module = importlib.import_module(name_of(path))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            continue
+        owner = getattr(module, node.value.id, None)
+        if isinstance(owner, ModuleType) and owner.__name__.split(".")[0] in OURS:
+            assert hasattr(owner, node.attr), f"{owner.__name__} has no {node.attr} (line {node.lineno})"
 
 
 def test_the_index_lists_every_script_once():

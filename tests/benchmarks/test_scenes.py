@@ -1,17 +1,20 @@
-"""Scenes keep their truth."""
+"""Scenes keep their truth, and the searches that are compared are those of users but for one change."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from benchmarks.pages.scenes import GOALS, TABLES, page
-from benchmarks.quality.scenes import search
+from benchmarks.quality.scenes.capsules import by_changed_search
 from benchmarks.quality.scenes.data import Answer, Scenes, make_scenes, score
 from benchmarks.quality.scenes.rows import ROWS
+from benchmarks.quality.scenes.search import SoftMaximum, explain_by, fit_poses
 
 from benchmarks import records
 from capspoe.data import Images
 from capspoe.errors import InputError
-from capspoe.infer import explain
+from capspoe.infer.explain import best_draws, decoders_of
 
 rng = np.random.default_rng(0)
 IMAGES = Images(rng.integers(1, 256, (60, 9, 9, 1), np.uint8), np.arange(60) % 5)
@@ -86,9 +89,45 @@ def test_the_page_shows_what_is_measured():
         assert ("mnist", goal.row) in measured
 
 
-def test_the_search_starts_from_other_poses_only_inside_the_block():
-    usual = explain.starts
-    poses = torch.zeros(1)
-    with search.starting_from(poses):
-        assert explain.starts() is poses
-    assert explain.starts is usual
+def test_the_search_in_chunks_is_that_of_users(model, images):
+    explanation = explain_by(decoders_of(model), model.tensor(images), 2)
+    for ours, theirs in zip(explanation, model.explain(images, 2), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_the_search_starts_from_other_poses(model, images):
+    decoders = decoders_of(model)
+    bench = SimpleNamespace(model=model, tensor=model.tensor, names=np.arange(4), log_odds=lambda x: None)
+    scenes = Scenes(images[:3], images[:3, None].repeat(2, 1), None)
+    batches = []
+
+    def usual_start(bench, x):
+        batches.append(len(x))
+        return best_draws(decoders.linear, decoders.shape, x)
+
+    usual = by_changed_search(bench, scenes)
+    started = by_changed_search(bench, scenes, start=usual_start)
+    assert batches == [3]
+    assert (started.labels == usual.labels).all()
+    np.testing.assert_allclose(started.objects, usual.objects, atol=1e-6)
+    elsewhere = by_changed_search(bench, scenes, start=lambda bench, x: usual_start(bench, x) + 1)
+    assert np.abs(elsewhere.objects - usual.objects).max() > 1e-4
+
+
+def test_told_the_capsules_the_search_finds_their_poses(model):
+    capsule = torch.tensor([[0, 2], [3, 1]])
+    decoders = decoders_of(model)
+    alone = decoders.exact(capsule.flatten(), torch.zeros(4, 6)).unflatten(0, (2, 2)).detach()
+    explanation = fit_poses(decoders, alone.amax(1), capsule)
+    assert (np.sort(explanation.capsule) == np.sort(capsule.numpy())).all()
+    # The truth is the start, and the cost of the poses is 0 there.
+    assert np.abs(explanation.image - alone.amax(1).permute(0, 2, 3, 1).numpy()).max() < 0.1
+
+
+def test_the_soft_maximum_shares_pixels_between_objects():
+    objects = torch.rand(2, 3, 1, 5, 5)
+    composed = SoftMaximum().compose(objects)
+    assert (composed <= objects.amax(1)).all()
+    assert (composed >= objects.amin(1)).all()
+    same = objects[:, :1].expand(-1, 3, -1, -1, -1)
+    torch.testing.assert_close(SoftMaximum().compose(same), objects[:, 0])

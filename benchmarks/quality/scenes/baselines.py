@@ -9,9 +9,10 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.decomposition import NMF, PCA
 from torch import Tensor
 
-from benchmarks.quality.scenes import search
 from benchmarks.quality.scenes.bench import GROUPED, Bench
 from benchmarks.quality.scenes.data import Answer, Scenes
+from benchmarks.quality.scenes.search import explain_by
+from capspoe.infer.explain import COMPOSITIONS, MAXIMUM, Decoders, Search, linear_decoder, part_of
 from capspoe.model.prior import CapsulePrior
 
 NMF_IMAGES = 500  # of each group
@@ -26,12 +27,12 @@ def by_groups(bench: Bench, scenes: Scenes, recognition: bool = True) -> Answer:
     odds = None
     if recognition:
         odds = bench.log_odds(x)[:, capsule_of_group(bench)]
-    explanation = search.search(principal_components(bench), x, scenes.objects.shape[1], odds)
+    explanation = explain_by(principal_components(bench), x, scenes.objects.shape[1], odds)
     return Answer(bench.group_names[explanation.capsule], explanation.objects, explanation.owner)
 
 
 @cache
-def principal_components(bench: Bench) -> search.Searched:
+def principal_components(bench: Bench) -> Decoders:
     """As many principal components of each group of codes as a capsule has neurons."""
     model = bench.model
     J, N = bench.shape
@@ -51,9 +52,10 @@ def principal_components(bench: Bench) -> search.Searched:
     def decode(group: Tensor, white: Tensor) -> Tensor:
         pose = prior.from_white(group, white)
         code = mean[group] + torch.einsum("rn,rnv->rv", pose, axis[group])
-        return model.codec.decode(search.sharpened(code).view(-1, *model.codec.capsules))
+        sharpened = torch.sigmoid(Search.logit_scale * torch.logit(code, eps=1e-3))
+        return model.codec.decode(sharpened.view(-1, *model.codec.capsules))
 
-    return search.with_linear_decoder(decode, (J, N))
+    return Decoders(linear_decoder(decode, (J, N)), decode, (J, N))
 
 
 @cache
@@ -97,7 +99,7 @@ def by_nmf(bench: Bench, scenes: Scenes) -> Answer:
         labels.append(bench.group_names[pairs[best]])
         objects.append(alone.clamp_max(1).view(2, *x.shape))
     drawn = torch.stack(objects)
-    owner = search.owners_of_sum(drawn)
+    owner = COMPOSITIONS["sum"].responsibilities(drawn)
     return Answer(np.stack(labels), drawn.permute(0, 1, 3, 4, 2).numpy(), owner.numpy())
 
 
@@ -107,12 +109,12 @@ def by_nearest_pair(bench: Bench, scenes: Scenes) -> Answer:
     pairs = torch.tensor(list(itertools.combinations(range(CANDIDATES), 2)))
     chosen = []
     for x in bench.tensor(scenes.images):
-        candidates = search.part_of(bank, x).topk(CANDIDATES).indices
+        candidates = part_of(bank, x).topk(CANDIDATES).indices
         pixels = bank[candidates].flatten(1)
         composed = torch.maximum(pixels[pairs[:, 0]], pixels[pairs[:, 1]])
         error = (composed - x.flatten()).square().sum(1)
         chosen.append(candidates[pairs[error.argmin()]])
     index = torch.stack(chosen)
     objects = bank[index]
-    owner = search.owners(objects)
+    owner = MAXIMUM.responsibilities(objects)
     return Answer(bench.train.labels[index.numpy()], objects.permute(0, 1, 3, 4, 2).numpy(), owner.numpy())

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from capspoe.commands.explain import train_recognition
 from capspoe.data import load
+from capspoe.infer.explain import Search
 from capspoe.model.routing import route
 from capspoe.run.model import CapsulePoE
 from capspoe.train.codes import codes_in_memory
 from capspoe.train.spectral import spectral_groups
 
-CHUNK = 32  # images at once
 NAMED = 4_000  # training images that name the capsules
 GROUPED = 15_000  # training images of the linear baselines
 
@@ -59,7 +59,7 @@ class Bench:
 
     def log_odds(self, x: Tensor) -> Tensor:
         """The log-odds of each capsule by the recognition network."""
-        return torch.cat([self.model.recognition(chunk) for chunk in x.split(CHUNK)])
+        return torch.cat([self.model.recognition(chunk) for chunk in x.split(Search.chunk_size)])
 
     def blank_logits(self, x: Tensor) -> Tensor:
         """Logits of the code of a blank image, (1, I, M)."""

@@ -1,14 +1,14 @@
 """Answers of the capsules: the gate, the recognition network, and the search."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from benchmarks.quality.scenes import search
 from benchmarks.quality.scenes.bench import Bench
 from benchmarks.quality.scenes.data import Answer, Scenes
+from benchmarks.quality.scenes.search import explain_by, fit_poses
+from capspoe.infer.explain import MAXIMUM, Composition, Decode, Explanation, Search, decoders_of
 
 NINE = 9  # capsules that the gate proposes
 
@@ -17,7 +17,7 @@ def objects_in(scenes: Scenes) -> int:
     return scenes.objects.shape[1]
 
 
-def answer_of(bench: Bench, explanation: search.Explanation) -> Answer:
+def answer_of(bench: Bench, explanation: Explanation) -> Answer:
     return Answer(bench.names[explanation.capsule], explanation.objects, explanation.owner)
 
 
@@ -44,24 +44,30 @@ def by_search(bench: Bench, scenes: Scenes, compose: str = "maximum", shift: flo
 def by_search_alone(bench: Bench, scenes: Scenes, compose: str = "maximum") -> Answer:
     """The search without the recognition network."""
     recognition = bench.model.recognition
-    bench.model.set_recognition(None)
+    bench.model.recognition = None
     try:
         return by_search(bench, scenes, compose)
     finally:
-        bench.model.set_recognition(recognition)
+        bench.model.recognition = recognition
 
 
 def by_changed_search(
     bench: Bench,
     scenes: Scenes,
-    compose: search.Compose = search.maximum,
+    composition: Composition = MAXIMUM,
     start: Callable[[Bench, Tensor], Tensor] | None = None,
 ) -> Answer:
     """The search with another composition, or with poses that `start` gives instead of the usual ones."""
+    search = Search()
+    if start is not None:
+
+        def poses(decode: Decode, shape: tuple[int, int], images: Tensor) -> Tensor:
+            return start(bench, images)
+
+        search = Search(start=poses)
     x = bench.tensor(scenes.images)
-    capsules = search.capsules_of(bench.model)
-    own_start = None if start is None else partial(start, bench)
-    explanation = search.search(capsules, x, objects_in(scenes), bench.log_odds(x), compose, own_start)
+    decoders = decoders_of(bench.model)
+    explanation = explain_by(decoders, x, objects_in(scenes), bench.log_odds(x), composition, search)
     return answer_of(bench, explanation)
 
 
@@ -77,4 +83,4 @@ def told_the_capsules(bench: Bench, scenes: Scenes) -> Answer:
     on = bench.model.encode(scenes.objects.reshape(n * k, *image)).on.argmax(1)
     capsule = torch.from_numpy(on.reshape(n, k))
     x = bench.tensor(scenes.images)
-    return answer_of(bench, search.fit_poses(search.capsules_of(bench.model), x, capsule))
+    return answer_of(bench, fit_poses(decoders_of(bench.model), x, capsule))

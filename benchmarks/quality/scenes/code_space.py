@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.quality.scenes import search
 from benchmarks.quality.scenes.bench import Bench
 from benchmarks.quality.scenes.capsules import NINE
 from benchmarks.quality.scenes.data import Answer, Scenes
+from benchmarks.quality.scenes.search import FIT
+from capspoe.infer.explain import MAXIMUM, Search, decoders_of, fit, last
 from capspoe.model.gates import place
 
 MEAN_FIELD_ITERATIONS = 10
@@ -64,16 +65,16 @@ def assigned_start(bench: Bench, x: Tensor) -> Tensor:
 def by_composed_codes(bench: Bench, scenes: Scenes) -> Answer:
     """Pairs of the gate's nine best, composed in the code: logits added, relative to those of a blank image."""
     images = bench.tensor(scenes.images)
-    decode = search.capsules_of(bench.model).decode
+    decode = decoders_of(bench.model).exact
     labels = []
     objects = []
-    for x in images.split(search.CHUNK):
+    for x in images.split(Search.chunk_size):
         capsule, pose = best_pair(bench, x)
         decoded = decode(capsule.flatten(), pose.flatten(0, 1)).unflatten(0, capsule.shape)
         labels.append(torch.from_numpy(bench.names[capsule.numpy()]))
         objects.append(decoded)
     drawn = torch.cat(objects)
-    owner = search.owners(drawn)
+    owner = MAXIMUM.responsibilities(drawn)
     return Answer(torch.cat(labels).numpy(), drawn.permute(0, 1, 3, 4, 2).numpy(), owner.numpy())
 
 
@@ -98,4 +99,5 @@ def best_pair(bench: Bench, x: Tensor) -> tuple[Tensor, Tensor]:
         p = torch.sigmoid(logits[:, :, :, 0].sum(2) + blank)
         return -F.binary_cross_entropy(p, target.expand_as(p), reduction="none").sum((2, 3))
 
-    return search.best_set(search.fit(code_logits, capsule, white.clamp(-2, 2), likelihood))
+    best = last(fit(code_logits, capsule, white.clamp(-2, 2), likelihood, FIT)).best_first()
+    return best.capsule[:, 0], best.pose[:, 0]

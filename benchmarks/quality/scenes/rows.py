@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.quality.scenes import search
 from benchmarks.quality.scenes.baselines import by_groups, by_nearest_pair, by_nmf
 from benchmarks.quality.scenes.bench import Bench
 from benchmarks.quality.scenes.capsules import (
@@ -18,6 +17,7 @@ from benchmarks.quality.scenes.capsules import (
 )
 from benchmarks.quality.scenes.code_space import assigned_start, by_assignment, by_composed_codes
 from benchmarks.quality.scenes.data import Answer, Kind, Scenes
+from benchmarks.quality.scenes.search import SoftMaximum
 from benchmarks.quality.scenes.supervised import by_network
 
 MANY = 1_000  # scenes of the main rows
@@ -53,7 +53,7 @@ SUPERPOSED = (
 )
 CHANGED_SEARCH = (
     Row("as it is", "superposed", by_changed_search),
-    Row("soft maximum", "superposed", partial(by_changed_search, compose=search.soft_maximum)),
+    Row("soft maximum", "superposed", partial(by_changed_search, composition=SoftMaximum())),
     Row("starts by assignment", "superposed", partial(by_changed_search, start=assigned_start)),
     Row(
         "starts by routing",

@@ -90,9 +90,14 @@ class Config:
     hidden_states: Literal["drawn", "mean"] = advanced("drawn", "Hidden states of the chain: drawn, or their means.")
     visible_states: Literal["drawn", "mean"] = advanced("mean", "Visible states of the chain: drawn, or their means.")
     gate_targets: Literal["spectral", "none"] = advanced(
-        "spectral", "spectral: the gate learns spectral clusters of the codes' neighbour graph. none: anneal it."
+        "spectral", "spectral: the gate learns spectral clusters of the images' neighbour graph. none: anneal it."
     )
-    neighbours: int = advanced(5, "Neighbours of each code in the nearest-neighbour graph.", 1, 1000)
+    view: Literal["codes", "pixels", "hog", "upright-hog", "auto"] = advanced(
+        "codes",
+        "What the graph compares; upright-hog centres and de-slants. auto: hog or upright-hog, by the images.",
+    )
+    kinds: int = advanced(0, "Kinds to find first, then divided by appearance (0: as many as capsules).", 0, 10**6)
+    neighbours: int = advanced(5, "Neighbours of each image in the nearest-neighbour graph.", 1, 1000)
     gate_loss_weight: float = advanced(1.0, "Weight of the gate's cross-entropy loss.", 0, 1000)
     balance_rate: float = advanced(0.3, "Rate at which the gate's bias moves toward the targets' shares.", 0, 100)
     gate_temperature: float = advanced(30.0, "Initial temperature of the gate when annealing; it falls to 1.", 1, 1e6)

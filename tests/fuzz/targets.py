@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import numpy as np
 import safetensors.torch
-import torch
 from PIL import Image
 
 from capspoe.commands import encode, sort
@@ -34,7 +33,7 @@ from capspoe.figures.curves import charts, read_metrics
 from capspoe.figures.summary import read_summary
 from capspoe.model.recognition import Recognition
 from capspoe.report import facts
-from capspoe.run import checkpoint, codes, hub, recognition, recovery
+from capspoe.run import checkpoint, codes, hub, recovery
 from capspoe.run.log import Window, readable_lines
 from capspoe.run.model import CapsulePoE
 
@@ -147,20 +146,6 @@ def described(content: bytes) -> None:
         facts.read_json(folder / "evaluation.json")
 
 
-def recognised(content: bytes) -> None:
-    """recognition.safetensors, as it is and with the right checksum."""
-    files = [content]
-    with suppress(safetensors.SafetensorError, ValueError, KeyError):
-        weights = safetensors.torch.load(content)
-        files.append(checkpoint.tensor_bytes(weights, {"sha256": recognition.checksum(weights)}))
-    for file in files:
-        path = written("recognised/recognition.safetensors", file)
-        with suppress(RunError):
-            net = recognition.read(path.parent, model())
-            assert net is not None
-            assert torch.isfinite(net(torch.ones(1, 1, *IMAGE[:2]))).all()
-
-
 def exported(content: bytes) -> None:
     """An exported folder: the first byte chooses its settings, or its weights with the right checksum."""
     which, rest = content[0] % 2 if content else 0, content[1:]
@@ -252,6 +237,8 @@ def seeds(name: str) -> list[bytes]:
     pictures = [_saved(lambda b, f=f: picture.save(b, f)) for f in FORMATS]
     labels = np.array(["a", "b", "a"])
     newest = checkpoint.numbered(home() / "run")[-1]
+    recognising = CapsulePoE.build(SMALL, IMAGE)
+    recognising.recognition = Recognition(IMAGE, recognising.top.upper[0])
     line = b'{"stage": "autoencoder", "step": 50, "loss": 0.5, "use": [0.5, 0.5], "images_per_second": 9.0}\n'
     bodies = [
         b'\x01{"poses": {"0": [0.5, -1, 2]}}', b'\x03{"poses": {"0": [0, 0, 0]}, "capsule": 0}',
@@ -268,8 +255,7 @@ def seeds(name: str) -> list[bytes]:
         "image": pictures,
         "config": [(home() / "run" / "config.json").read_bytes()],
         "state": [(newest / "state.json").read_bytes()],
-        "weights": [(newest / "model.safetensors").read_bytes()],
-        "recognised": [recognition.write(Recognition(IMAGE, 2), home()).read_bytes()],
+        "weights": [(newest / "model.safetensors").read_bytes(), checkpoint.tensor_bytes(recognising.state_dict())],
         "metrics": [2 * line],
         "described": [
             b'{"images": 9, "cores": 2, "images_sha256": "0", "sha256": "0", "value": 1}',
@@ -290,7 +276,7 @@ def seeds(name: str) -> list[bytes]:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     function.__name__: function
     for function in (
-        idx, npy, npz, image, config, state, weights, recognised, metrics, described, exported, scenes,
+        idx, npy, npz, image, config, state, weights, metrics, described, exported, scenes,
         tables, web, stored_codes, api,
     )
 }  # fmt: skip

@@ -136,6 +136,9 @@ def test_a_recognition_network_that_makes_no_sense_is_refused(run_copy):
         for wrong in (torch.full_like(weights[name], torch.nan), weights[name][:1]):
             with pytest.raises(RunError, match="the weights"):
                 CapsulePoE.load(run_copy).load_weights({**weights, name: wrong})
+    variance = "recognition.layers.1.running_var"
+    with pytest.raises(RunError, match="give NaN"):
+        CapsulePoE.load(run_copy).load_weights({**weights, variance: -weights[variance]})
 
 
 def test_the_bundled_network_is_not_trained_again(tmp_path, images):

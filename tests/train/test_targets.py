@@ -6,13 +6,14 @@ import torch
 
 from capspoe import data
 from capspoe.config import Config
-from capspoe.errors import RunError
+from capspoe.errors import InputError, RunError
 from capspoe.model.build import build_network
 from capspoe.train import spectral
 from capspoe.train.build import gate_targets
 from capspoe.train.codes import codes_in_memory
 from capspoe.train.stage import Training
 from capspoe.train.targets import GateTargets, SpectralTargets
+from capspoe.train.views import FUNCTIONS, Features, choose_view
 
 
 def test_the_gate_learns_its_targets(model):
@@ -68,3 +69,19 @@ def test_a_vote_leaves_no_group_empty(monkeypatch):
     monkeypatch.setattr(spectral, "k_means", lambda *_: lonely)
     found = spectral.spectral_groups(points, 2)
     assert np.bincount(found, minlength=2).tolist() == [400, 1]
+
+
+@pytest.mark.parametrize("view", ["pixels", "hog", "upright-hog", "auto"])
+def test_the_graph_compares_another_view_of_the_images(view, model):
+    """The groups are those of the view's points; two levels divide the kinds, and no group has two kinds."""
+    images = data.ArrayDataset(data.load("digits").pixels[:256])
+    training = Training(model, images, lambda: codes_in_memory(model, images.images().pixels))
+    name = choose_view(images) if view == "auto" else view
+    points = Features(FUNCTIONS[name]).points(images)
+    found = SpectralTargets(view=view).find(training)
+    assert np.array_equal(found.numpy(), spectral.spectral_groups(points, model.top.upper[0]))
+    fine = SpectralTargets(view=view, kinds=2).find(training).numpy()
+    kind = spectral.spectral_groups(points, 2)
+    assert all(len(set(kind[fine == group])) == 1 for group in range(model.top.upper[0]))
+    with pytest.raises(InputError, match="needs images"):
+        SpectralTargets(view=view).find(Training(model, None, lambda: training.codes))

@@ -174,7 +174,7 @@ def sheared(images: np.ndarray, slants: np.ndarray) -> np.ndarray:
 def test_upright_is_chosen_where_slant_is_noise():
     digits = data.load("digits").pixels
     slants = np.random.default_rng(0).uniform(-0.7, 0.7, len(digits))
-    assert views.choose_view(sheared(digits, slants)) == "upright hog"
+    assert views.choose_view(sheared(digits, slants)) == "upright-hog"
 
 
 def test_upright_is_not_chosen_where_slant_is_what_differs():

@@ -131,6 +131,18 @@ class CapsulePoE(Network):
         if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
             raise damaged("the weights contain NaN or infinite values")
         self.load_state_dict(weights)
+        self._check_recognition()
+
+    @torch.no_grad()
+    def _check_recognition(self) -> None:
+        """Refuse a recognition network that gives NaN, as one with a negative variance does."""
+        if self.recognition is None:
+            return
+        height, width, colours = self.image
+        self.recognition.eval()
+        log_odds = self.recognition(torch.ones(1, colours, height, width, device=self.device))
+        if not bool(torch.isfinite(log_odds).all()):
+            raise damaged("the weights of the recognition network give NaN")
 
     def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:
         """The k objects in each image, which may overlap, and be `shift` pixels away from the usual place.

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from capspoe.errors import damaged
+from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
 from capspoe.train.codes import code_batch
 from capspoe.train.stage import Training
@@ -24,23 +24,49 @@ class TargetFinder(Protocol):
 
 @dataclass(frozen=True)
 class SpectralTargets:
-    """Spectral clusters of the codes' nearest-neighbour graph.
+    """Spectral clusters of a nearest-neighbour graph.
 
-    neighbours   of each code in the graph
+    neighbours   of each image in the graph
     seed         of k-means
+    view         what the graph compares: "codes", a name in `views.FUNCTIONS`, or "auto" for the one that suits the
+                 images
+    kinds        find this many clusters first, and divide each by the appearance of its codes; 0 finds one cluster
+                 for each capsule at once
     """
 
     neighbours: int = 5
     seed: int = 0
+    view: str = "codes"
+    kinds: int = 0
 
     def find(self, training: Training) -> Int[Tensor, " n"] | None:
-        from capspoe.train.spectral import spectral_groups  # not above: its libraries take seconds to import
+        from capspoe.train.spectral import spectral_groups, two_level_groups  # not above: they take seconds to import
 
         capsules = training.network.top.upper[0]
-        groups = spectral_groups(training.codes, capsules, self.neighbours, self.seed)
+        points = self.points(training)
+        groups: np.ndarray | None
+        if self.kinds:
+            levels = two_level_groups(points, training.codes, capsules, self.kinds, self.neighbours, self.seed)
+            groups = None if levels is None else levels.group
+        else:
+            groups = spectral_groups(points, capsules, self.neighbours, self.seed)
         if groups is None:
             return None
         return torch.from_numpy(groups).to(torch.int32)
+
+    def points(self, training: Training) -> np.ndarray:
+        """What the graph compares, (n, ...)."""
+        if self.view == "codes":
+            return training.codes
+        from capspoe.train.views import FUNCTIONS, Features, choose_view
+
+        if training.images is None:
+            raise InputError(f"the view {self.view!r} needs images; here there are only codes")
+        view = self.view
+        if view == "auto":
+            view = choose_view(training.images, self.neighbours, self.seed)
+            training.info(f"neighbours are searched by {view}")
+        return Features(FUNCTIONS[view], self.seed).points(training.images)
 
 
 class GateTargets(NamedTuple):

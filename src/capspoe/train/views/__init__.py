@@ -17,4 +17,4 @@ __all__ = [
     "view_scores",
 ]  # fmt: skip
 
-FUNCTIONS = {"pixels": raw_pixels, "hog": hog, "upright hog": upright_hog}  # for `Features`, by name
+FUNCTIONS = {"pixels": raw_pixels, "hog": hog, "upright-hog": upright_hog}  # for `Features`, by name

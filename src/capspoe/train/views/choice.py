@@ -9,13 +9,13 @@ from capspoe.train.views.hog import hog, small_images, upright_hog
 from capspoe.train.views.upright import border_ink
 from capspoe.train.views.view import PIECE, Features, Function, Images, as_dataset
 
-CANDIDATES: dict[str, Function] = {"hog": hog, "upright hog": upright_hog}
+CANDIDATES: dict[str, Function] = {"hog": hog, "upright-hog": upright_hog}
 NUMBERS = (10, 15, 20, 30)  # of groups
 PHOTOGRAPH = 0.7  # ink of the border from which on there is no background: .8 for CIFAR-10, .65 for digits in noise
 
 
 def choose_view(images: Images, neighbours: int = 5, seed: int = 0) -> str:
-    """The name of the view to find groups in: "hog" or "upright hog".
+    """The name of the view to find groups in: "hog" or "upright-hog".
 
     Removing the slant joins what only the slant separates, such as the slants of a digit, and the groups then have
     fewer edges between them. Where the slant means something, removing it takes away what separates the groups. The

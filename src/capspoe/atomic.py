@@ -1,4 +1,4 @@
-"""Atomic writes: a file is either the old one or the new one, whatever happens in between."""
+"""Atomic writes: after a crash a file holds either its old content or its new content, never a mixture."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from capspoe.errors import RunError
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a failing disk into one clear line."""
+    """Turn disk errors into one clear line."""
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool) -> Iterator[None]:
-    """Hold an exclusive lock on a folder, made if need be. A second process waits, or gets a RunError."""
+    """Hold an exclusive lock on a folder, which is created if needed. A second process waits, or gets a RunError."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -75,7 +75,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def remove_files(folder: Path, *names: str) -> None:
-    """Remove files that exist. Writes nothing where there are none, so a finished run may be read-only."""
+    """Remove files if they exist. Otherwise write nothing, so a finished run may be read-only."""
     for path in (folder / name for name in names):
         if path.exists():
             with disk_errors(folder):

@@ -101,7 +101,7 @@ def explain(error: Exception, command: str = "") -> str:
     from capspoe.memory import process_limits
 
     limits = process_limits()
-    # Under a limit, a library that does not load is one that found no room.
+    # With limited memory, a library that fails to load has run out of it.
     words = (*NO_MEMORY, "shared object") if limits else NO_MEMORY
     if isinstance(error, MemoryError) or any(word in text.lower() for word in words):
         allowed = f" (this process may use {min(limits) >> 20} MB)" if limits else ""

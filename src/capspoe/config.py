@@ -47,7 +47,7 @@ class Config:
     crop: int | None = setting(
         None, "Crop to this many pixels: at random in training, else from the centre.", 5, 4096
     )
-    colour: Literal["keep", "grey", "rgb"] = setting("keep", "Keep the images' colours, or convert them.")
+    colour: Literal["keep", "grey", "rgb"] = setting("keep", "Keep the colours of the images, or convert them.")
     limit: int | None = setting(None, "Use only this many images, from the start of the data set.", 1, 1e12)
     skip_bad: bool = advanced(False, "Skip unreadable image files instead of stopping.")
 
@@ -228,7 +228,7 @@ def preset(name: str = "small", data: str = "mnist", literal: bool = False, neur
 
 
 def data_name(config: Config) -> str:
-    """The data set without the folders above it, since reports are passed on."""
+    """The name of the data set, without the folders above it: reports are shared."""
     return Path(config.data).name or config.data
 
 

@@ -66,7 +66,7 @@ def process_group() -> Iterator[None]:
     finally:
         _Here.store = None
         dist.destroy_process_group()  # drops torch's references to the group
-        gc.collect()  # and this any other in a cycle: gloo's threads abort if they outlive the interpreter
+        gc.collect()  # and this drops any other in a cycle: gloo's threads abort if they outlive the interpreter
 
 
 def rendezvous_name(store: dist.Store, number: int, count: int) -> str:
@@ -193,7 +193,7 @@ def _in_one_exchange(exchange: Callable[[Tensor], Any], tensors: tuple[Tensor, .
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """Name the cause when an exchange fails because another process has ended."""
+    """Explain an exchange that fails because another process has ended."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""What can go wrong, each with a message written for the person who reads it."""
+"""Errors and warnings, each with a message written for the person who reads it."""
 
 
 class CapspoeError(Exception):
@@ -10,7 +10,7 @@ class InputError(CapspoeError, ValueError):
 
 
 class DataError(CapspoeError):
-    """Images or labels that are missing, or not what they should be."""
+    """Images or labels that are missing or invalid."""
 
 
 class RunError(CapspoeError):
@@ -26,11 +26,11 @@ class DivergedError(CapspoeError):
 
 
 class PeerError(CapspoeError):
-    """A process that stops because another one of the same run did."""
+    """A process that stops because another process of the same run has stopped."""
 
 
 class CapspoeWarning(UserWarning):
-    """Something that a person should know although the work goes on; the command line prints it as one line."""
+    """Something the user should know, although the work continues; the command line prints it as one line."""
 
 
 class DamageWarning(CapspoeWarning):

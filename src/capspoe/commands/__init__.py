@@ -1,1 +1,1 @@
-"""The commands, one file each, named like the command; the signature and docstring give the options."""
+"""The commands, one file each, named like the command. Options come from the signature and the docstring."""

@@ -34,7 +34,7 @@ ImagePath = Annotated[Positional[str], arg(metavar="IMAGE", help="An image file,
 AnyDevice = Annotated[Device, arg(help="Where to compute: auto takes a GPU if there is one.")]
 
 
-# The help shows no default of flags, nor where the text explains it.
+# The help shows no default for flags, nor where the text states it.
 HINT = arg(help_behavior_hint=lambda value: "" if value in ("None", "True", "False") else f"(default: {value})")
 
 
@@ -67,7 +67,7 @@ def check_suffix(path: Path, *suffixes: str) -> None:
 
 
 def figure_path(run: Path, name: str) -> Path:
-    """Where a figure about a run goes."""
+    """The path of a figure of a run."""
     return output_folder(run) / "figures" / name
 
 
@@ -80,5 +80,5 @@ def open_for_run(model: "CapsulePoE", run: Path, images: str | None, split: str 
 
 
 def command_line(*words: object) -> str:
-    """A command for people to copy, quoted."""
+    """A command as people can copy it, quoted."""
     return shlex.join(["capspoe", *map(str, words)])

@@ -23,11 +23,11 @@ def complete(
     seed: int = 0,
     out: Path | None = None,
 ) -> None:
-    """Fill in what is hidden of an image, in several ways; what is seen stays.
+    """Fill in a hidden part of an image, in several ways; the visible pixels stay.
 
     Args:
-        mask: What is hidden: left, right, top, bottom, centre, a box LEFT,TOP,WIDTH,HEIGHT in the network's pixels,
-            or an image file, white where it is hidden.
+        mask: What to hide: left, right, top, bottom, centre, a box LEFT,TOP,WIDTH,HEIGHT in the network's pixels,
+            or an image file, white where pixels are hidden.
         count: Completions of each image.
         limit: Number of images, if there are many.
         seed: The same seed gives the same completions.

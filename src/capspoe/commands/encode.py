@@ -17,10 +17,10 @@ BLOCK = 1024  # images encoded at once
 def encode(
     run: RunFolder, out: Path, images: Images = None, split: SplitOf = None, device: AnyDevice = "auto"
 ) -> None:
-    """Which capsule is on for each image, and its pose, with file names and labels where they are known.
+    """Write which capsule is on for each image, and its pose, with file names and labels if they are known.
 
     x.npz has on (n, J), hidden (n, J, N), labels (n,) and file (n,). x.csv and x.parquet have a row for each image:
-    file, label, capsule, probability, typicality (the share of these images that come back worse), pose.
+    file, label, capsule, probability, typicality (the share of these images that are reconstructed worse), pose.
 
     Args:
         out: x.npz, x.csv or x.parquet

@@ -14,7 +14,7 @@ def evaluate(
 ) -> None:
     """Score a trained run and baselines on the same data; writes RUN/evaluation.json and prints a table.
 
-    Finished parts are kept and not computed again.
+    Finished parts are cached.
 
     Args:
         quick: Minutes instead of an hour: fewer samples, and only the baselines that train in seconds.

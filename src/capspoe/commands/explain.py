@@ -30,9 +30,9 @@ def explain(
     Finds which capsules explain the image, what each object looks like alone, and which object each pixel belongs to.
 
     Args:
-        objects: Number of objects in an image (default: found for each image, up to 3).
+        objects: Number of objects in an image (default: estimated for each image, up to 3).
         compose: How objects overlap: strokes, light, or opaque with the first in front.
-        shift: Pixels by which objects may lie away from their usual place, such as 2 for digits that are not centred.
+        shift: How many pixels objects may be off their usual place, such as 2 for digits that are not centred.
         count: Number of images, if there are many.
         learn: First train a recognition network on superposed training images, without labels: once, minutes.
         out: x.png, or x.npz with all arrays (default: RUN/figures/explain.png).
@@ -77,7 +77,7 @@ def write_arrays(arrays: NamedTuple, path: Path) -> None:
 
 
 def train_recognition(model: "CapsulePoE", folder: Path) -> None:
-    """Train the recognition network and store it with the weights of the run, which stays what it was otherwise."""
+    """Train the recognition network and store it with the weights of the run; nothing else in the run changes."""
     from collections import deque
 
     from rich.progress import track

@@ -16,9 +16,9 @@ def explore(
     It also follows a run that is still training. Ctrl-C stops it.
 
     Args:
-        port: The port (default: the first free one from 8765 on).
+        port: The port (default: the first free one, starting at 8765).
         no_browser: Print the address without opening a browser.
-        host: The address to listen on. Any address but this machine's own lets others use the page.
+        host: The address to listen on. With any address but 127.0.0.1, others can use the page.
     """
     from capspoe.explorer.server import serve
 

@@ -10,7 +10,7 @@ from capspoe.commands.arguments import RunFolder, command
 def export(run: RunFolder, out: Path, format: tuple[Literal["hub", "onnx", "torch", "web"], ...] = ("hub",)) -> None:
     """Export a trained network for other programs.
 
-    hub: README.md, config.json, model.safetensors and samples.png, the layout of the Hugging Face Hub.
+    hub: README.md, config.json, model.safetensors, samples.png and summary.json, as the Hugging Face Hub wants them.
     onnx, torch: encoder and generator, as .onnx (needs the `export` extra) or as .pt2 of torch.export.
     web: index.html and its scripts, which run the network in the browser without a server.
 

@@ -7,13 +7,13 @@ from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, command, 
 def reconstruct(
     run: RunFolder, count: int = 10, first: int = 0, split: RunSplit = "test", data: MovedData = None
 ) -> None:
-    """Draw images and their reconstructions by the autoencoder, their capsule and all capsules, with errors.
+    """Draw images and their reconstructions: by the autoencoder, by the winning capsule and by all capsules.
 
     Writes RUN/figures/reconstructions.png.
 
     Args:
         count: Number of images.
-        first: Number of the first one.
+        first: Index of the first image.
     """
     import numpy as np
 

@@ -5,7 +5,7 @@ from capspoe.commands.arguments import DEFAULT_RUN, MovedData, RunFolder, comman
 
 @command
 def report(run: RunFolder = DEFAULT_RUN, image: int = 0, data: MovedData = None) -> None:
-    """Write one page about a run, RUN/report.html, that needs no other file; its figures go to RUN/figures too.
+    """Write a self-contained page about a run, RUN/report.html. Its figures also go to RUN/figures.
 
     For the bundled network, RUN is runs/mnist-small.
 

@@ -8,7 +8,7 @@ def routing(run: RunFolder, image: int = 0, split: RunSplit = "test", data: Move
     """Draw how one image is routed, Figure 1 of the paper. Writes RUN/figures/routing-K.svg.
 
     Args:
-        image: Number of the image.
+        image: Index of the image.
     """
     from capspoe.figures.gallery import label_of
     from capspoe.figures.routing import draw_routing, one_image, routed

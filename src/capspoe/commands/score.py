@@ -14,7 +14,7 @@ COMPARED = 2000  # test images of the run that typicality refers to
 def score(
     run: RunFolder, images: Images = None, split: SplitOf = None, out: Path | None = None, device: AnyDevice = "auto"
 ) -> None:
-    """How likely each image is under the model, to find odd ones: the oddest come first.
+    """Find odd images: how likely each one is under the model, the oddest first.
 
     The score is the log-likelihood of the image's code plus that of its pixels given the code. Typicality is the
     share of the run's own test images that are odder, by the weaker of the two in standard deviations.

@@ -13,8 +13,8 @@ from capspoe.errors import InputError
 if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
-ODD = "odd"  # the group of images that come back too badly
-FENCES = 3.0  # of the logarithm of the error: quartile distances above the upper quartile
+ODD = "odd"  # the group of images that the network reconstructs poorly
+FENCES = 3.0  # interquartile ranges above the upper quartile, of the logarithm of the error
 PAGE = """\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -56,7 +56,7 @@ def sort(
 
     Args:
         out: The folder to write to.
-        groups: Number of groups, not counting that of the odd ones out (default: found from the images).
+        groups: Number of groups, without the group of odd images (default: estimated from the images).
         link: Also make a folder of links for each group.
         copy: Also make a folder of copies for each group.
         size: Resize images to this many pixels for the network (default: as `capspoe train`).
@@ -100,7 +100,7 @@ def sort(
 
 
 def find_model(run: Path, folder: Path, groups: int | None, size: int | None, train: bool) -> "CapsulePoE":
-    """The network of the run; with `train`, it is trained now if it is not finished."""
+    """The network of the run; with `train`, train it now unless it is finished."""
     from capspoe.config import preset
     from capspoe.run import checkpoint
     from capspoe.run.model import CapsulePoE

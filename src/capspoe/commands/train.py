@@ -12,7 +12,7 @@ from capspoe.config import FIELDS, PRESETS, Config, check, preset
 
 
 def train(argv: list[str]) -> None:
-    # Presets and data sets change the defaults that --help shows, so they are looked up before the real parser runs.
+    # Presets and data sets change the defaults that --help shows, so they are read before the real parser runs.
     scanner = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for word in ("data", "--preset", "--neurons"):
         scanner.add_argument(word, nargs="?")

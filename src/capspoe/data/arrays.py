@@ -48,13 +48,13 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
-    """Turn whatever NumPy and zipfile raise on damaged or hostile bytes into one line."""
+    """Turn any error of NumPy and zipfile on damaged or hostile bytes into one line."""
     try:
         yield
     except DataError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a disk that fails, not wrong offsets
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a disk error, not wrong offsets
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: NumPy cannot read it without pickles ({reason})") from error

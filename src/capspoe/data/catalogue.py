@@ -85,7 +85,7 @@ def info(name: str) -> Entry:
 
 
 def did_you_mean(name: str) -> str:
-    """Return a question about a misspelt name, or nothing."""
+    """Return "Did you mean ...?" for a misspelt name, or nothing."""
     near = get_close_matches(name, CATALOGUE, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -53,7 +53,7 @@ class Dataset(ABC):
     classes: Classes = None  # names of the labels
     file_names: list[str] | None = None  # relative to the folder; None if the images are not files
     decodes: bool = False  # reading decodes files, so workers help
-    verified: bool = False  # checksums have established the content
+    verified: bool = False  # its files have been verified by checksums
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -79,7 +79,7 @@ class Dataset(ABC):
         ----------
         batch_size : images in a batch
         order : indices of the images (default: all, in order)
-        workers : threads that decode a few batches ahead; Pillow leaves Python to others meanwhile
+        workers : threads that decode a few batches ahead; Pillow releases the GIL while decoding
         """
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")

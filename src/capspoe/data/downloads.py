@@ -70,8 +70,8 @@ def verify(name: str) -> dict[str, str]:
 
 
 def _fetch(entry: Entry, report: Report) -> None:
-    """Try each download in turn; another process may have finished before us."""
-    for leftover in entry.folder.glob(PARTIAL + "*"):  # of a killed process: nobody else holds the lock
+    """Try each download in turn; another process may already have finished."""
+    for leftover in entry.folder.glob(PARTIAL + "*"):  # left by a killed process: nobody else holds the lock
         shutil.rmtree(leftover, ignore_errors=True)
     problems = []
     for download in entry.downloads:
@@ -88,7 +88,7 @@ def _fetch(entry: Entry, report: Report) -> None:
 
 
 def _try(download: Site | Package, entry: Entry, wanted: list[CachedFile]) -> str:
-    """Install the files that a download gives with the right checksum; return what was wrong, or nothing."""
+    """Install the files of a download whose checksums are right; return what was wrong, or nothing."""
     sizes = {file.name: file.bytes for file in wanted}
     with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=entry.folder, ignore_cleanup_errors=True) as name:
         folder, problem = Path(name), ""

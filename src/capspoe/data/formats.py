@@ -1,7 +1,7 @@
 """File formats: idx, CIFAR-10's binary format, scikit-learn's digits, and the image formats of Pillow.
 
-A reader in READERS returns the pixels (n, H, W, C) of a split and the labels (n,). Its files have been verified by
-their checksums before.
+A reader in READERS returns the pixels (n, H, W, C) of a split and the labels (n,). Its files have already been
+verified by their checksums.
 """
 
 import math
@@ -35,7 +35,7 @@ FORMATS = (  # without EPS and WMF: Pillow reads them by starting another progra
 SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 GREY_MODES = ("1", "L", "LA", "F", *SIXTEEN_BITS)
 ORIENTATION = 0x0112
-warnings.filterwarnings("ignore", module="PIL")  # about broken metadata, and images refused below
+warnings.filterwarnings("ignore", module="PIL")  # about broken metadata and images that are refused below
 
 
 def read_idx(entry: Entry, split: str) -> Contents:
@@ -107,7 +107,7 @@ def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
     with _open(path) as picture:
         if picture.format == "PNG":
             with _open(path) as same:
-                same.verify()  # decoding alone ignores wrong checksums
+                same.verify()  # decoding alone does not notice wrong checksums
         if prepare.size:
             # Decode a much larger JPEG at a fraction of its size, at least twice the target.
             picture.draft(None, (2 * max(prepare.size),) * 2)

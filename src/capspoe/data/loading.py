@@ -67,7 +67,7 @@ def open_dataset(
 def open_for(
     config: Any, image: tuple[int, int, int], images: str | None = None, split: str = "test", run: Path | None = None
 ) -> Dataset:
-    """Open the run's images, or `images` by name or path, as a trained network expects them, with (H, W, C) `image`.
+    """Open the run's images, or `images` by name or path, as a trained network for (H, W, C) `image` expects them.
 
     Warns of images of another kind, which are converted, and if the run's data set holds other images than `run`, its
     folder, was trained on.
@@ -106,7 +106,7 @@ def warn_if_changed(config: Any, run: Path) -> None:
 
 
 def absolute(name_or_path: str) -> str:
-    """The name of a data set as it is, a path from the root."""
+    """The name of a data set unchanged, or a path made absolute."""
     path = os.path.expanduser(name_or_path)
     return os.path.abspath(path) if name_or_path not in CATALOGUE and os.path.exists(path) else name_or_path
 

@@ -12,7 +12,7 @@ BLOCK = 1024  # rows scaled at once, so that no full copy in another dtype is ma
 
 
 class Range(NamedTuple):
-    """What becomes 0 and 1: numbers, or one for each feature."""
+    """The values that become 0 and 1: two numbers, or two for each feature."""
 
     low: Any
     high: Any

@@ -1,4 +1,4 @@
-"""The models of the table: the run, variants of it, the paper to the letter, and other models of the same data."""
+"""The models of the table: the run, variants of it, the literal paper, and other models of the same data."""
 
 import copy
 import math
@@ -89,7 +89,7 @@ def own(data: EvaluationData) -> Models:
 
 
 def variant(network: CapsulePoE, codes: np.ndarray, **changes: Any) -> CapsulePoE:
-    """The network with other settings; its capsules are trained on codes (n, I, M) again if need be."""
+    """The network with other settings; its capsules are retrained on codes (n, I, M) if necessary."""
     config = network.config.replace(**changes)
     if changes and SAMPLING.issuperset(changes):
         other = copy.deepcopy(network)

@@ -6,7 +6,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import entropy
 from sklearn.metrics import normalized_mutual_info_score
 
-ALIVE = 0.1  # of an equal share of the images; a capsule with less is dead
+ALIVE = 0.1  # a capsule with less than this fraction of an equal share of the images is dead
 
 Labels = Int[np.ndarray, " n"]
 

@@ -57,7 +57,7 @@ class FeatureNet(nn.Module):
         return self.last(F.dropout(self.features(images), 0.3, self.training))
 
     def fit(self, train: Labelled) -> None:
-        """Adam, with a learning rate that rises shortly and falls to 0."""
+        """Adam, with a short warm-up and a learning rate that falls to 0."""
         pixels, targets = train[0], torch.from_numpy(train[1])
         per_epoch = -(-len(pixels) // BATCH)
         steps = per_epoch * max(EPOCHS, -(-MIN_STEPS // per_epoch))

@@ -131,7 +131,7 @@ def grouped(data: EvaluationData, name: str, groups: Callable[[], Groups], make:
 
 
 def linear_models(data: EvaluationData) -> list[Models]:
-    """What stands beside the capsules in the table."""
+    """The models beside the capsules in the table."""
     by_spectral, by_kmeans = cache(partial(spectral, data)), cache(partial(kmeans, data))
     pca = partial(PCA, random_state=0)
     factors = partial(FactorAnalysis, random_state=0, max_iter=FACTOR_ITERATIONS)

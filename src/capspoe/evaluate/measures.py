@@ -64,7 +64,7 @@ def slant(grey: Any) -> np.ndarray:
 def width(grey: Any) -> np.ndarray:
     """Horizontal extent in pixels, after removing the slant."""
     x, y, weight, shear = _points(grey)
-    shear = np.clip(shear, -1.5, 1.5)[:, None]  # a flat stroke has no slant worth the name
+    shear = np.clip(shear, -1.5, 1.5)[:, None]  # a flat stroke has no meaningful slant
     return _extent(x - shear * y, weight)
 
 

@@ -46,7 +46,7 @@ def probe(data: EvaluationData, features: Callable[[Split], np.ndarray], count: 
 
 
 def other_probes(data: EvaluationData, count: int) -> dict[str, float]:
-    """Probes of what else than the poses could be used."""
+    """Probes of features other than the poses."""
 
     def gated(split: Split) -> np.ndarray:
         on, hidden = encode_codes(data.network, split.codes)

@@ -82,7 +82,7 @@ def quick_scores(network: CapsulePoE, samples: int = 2000, seed: int = 0) -> dic
 
 
 def cached(path: Path, make: Callable[[], Any]) -> Any:
-    """The content of a JSON file, which is made first if it is missing or not valid."""
+    """The content of a JSON file, which is computed first if it is missing or invalid."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -150,7 +150,7 @@ class Evaluation:
         }
 
     def rows(self, models: Models) -> list[dict[str, Any]]:
-        """Scores of models; after one that diverged, the rest is left out."""
+        """Scores of models; if one diverges, those after it are left out."""
         found: list[dict[str, Any]] = []
         for name, make in models.items():
             began = time.monotonic()

@@ -26,7 +26,7 @@ def cell(row: dict[str, Any], key: str) -> str:
 
 
 def lines(result: dict[str, Any]) -> list[str]:
-    """What is not in the table."""
+    """The scores that are not in the table."""
     net, c, p = result.get("feature_net"), result["clustering"], result["likelihood"]
     found = [f"{row['name']} failed: {row['failed']}" for row in result["rows"] if "failed" in row]
     if net:

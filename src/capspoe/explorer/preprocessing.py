@@ -22,7 +22,7 @@ MNIST_SIZE = 20 / 28
 def from_data_url(
     text: str, shape: tuple[int, int, int], size: float | None, fit: bool, polarity: Polarity
 ) -> np.ndarray:
-    """An image file as the network takes it, (H, W, C) in [0, 1].
+    """An image file as the network expects it, (H, W, C) in [0, 1].
 
     `size` is the run's `object_size`, to which `fit` scales and centres the object; `polarity` is the network's.
     """
@@ -62,7 +62,7 @@ def open_picture(text: str) -> Image.Image:
         picture = ImageOps.exif_transpose(picture)
     except InputError:
         raise
-    except Exception as error:  # a decoder raises whatever it likes on a damaged file
+    except Exception as error:  # decoders raise all kinds of errors on damaged files
         raise InputError(f"data is not a readable image ({', '.join(FORMATS)}) in base64") from error
     if picture.mode.startswith("I"):  # 16 bits, which Pillow would clip at 255
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))

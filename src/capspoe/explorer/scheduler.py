@@ -2,7 +2,7 @@
 
 Work is a function, or a generator function that yields every few milliseconds and returns its result. After each
 step the next in line gets its turn, so long work delays the others by one step each. Background work runs when
-nothing else waits. Of two requests in one lane (two positions of one slider, say) only the newer counts.
+nothing else waits. Of two requests in one lane (two positions of one slider, for example) only the newer one counts.
 """
 
 import asyncio

@@ -78,7 +78,7 @@ async def explain(request: Request, error: Exception) -> Response:
     """An error as one line of JSON."""
     if isinstance(error, HTTPException):
         return JSON({"error": error.detail}, error.status_code, dict(error.headers or {}))
-    if isinstance(error, CapspoeError):  # what a run lacks it may have later; the rest is the request's fault
+    if isinstance(error, CapspoeError):  # what a run lacks it may have later; the rest are bad requests
         status = 503 if isinstance(error, RunError) else 400
         return JSON({"error": " ".join(str(error).split())[:500]}, status)
     return JSON({"error": f"unexpected {type(error).__name__}; the server's terminal shows more"}, 500)
@@ -108,7 +108,7 @@ def serve(
 ) -> None:
     """Serve the explorer until Ctrl-C or SIGTERM."""
     host = host.strip("[]")
-    torch.set_num_threads(1)  # batches of a few images: more threads only wait for each other
+    torch.set_num_threads(1)  # batches are small: more threads would only wait for each other
     app = application(folder, host, images)
     listening = bind(host, port)
     listening.listen()  # from here on a browser waits instead of being refused

@@ -77,7 +77,7 @@ class Session:
 
     @property
     def revision(self) -> str:
-        """Changes when the page may have something new to show: weights, labels, or no images."""
+        """Changes when the page may have something new to show: weights, labels, or that there are no images."""
         return f"{self.checkpoint}.{self.surveys}"
 
     # What is loaded.
@@ -98,7 +98,7 @@ class Session:
         return True
 
     def open_images(self) -> None:
-        """Open the run's images; this may take a while, or fail where they are gone."""
+        """Open the run's images; this may take a while, and fails if they are gone."""
         try:
             dataset = data.open_for(self.config, self.image, self.moved, self.split, run=self.folder)
             if not len(dataset):
@@ -228,7 +228,7 @@ class Session:
         return self.network.array(self.network.tensor(self.all_images.batch(index)))
 
     def images(self, start: int, count: int, capsule: int) -> Answer:
-        """Images of the data set; those of one capsule among the surveyed ones unless `capsule` is -1."""
+        """Images of the data set: those of one capsule, among the surveyed ones, or all if `capsule` is -1."""
         index = np.arange(len(self.all_images)) if capsule < 0 else np.flatnonzero(self.winners == capsule)
         total, index = len(index), index[start : start + count]
         pixels = self.pixels(index) if len(index) else np.zeros((0, *self.image))
@@ -245,7 +245,7 @@ class Session:
         return from_data_url(image["data"], self.image, self.object_size, image["fit"], self.polarity)
 
     def recognise(self, image: Mapping[str, Any]) -> Answer:
-        """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than most images' ones."""
+        """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than most."""
         pixels = self.read(image)
         x = self.network.tensor(pixels)
         up = self.network.up(x)

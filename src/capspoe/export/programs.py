@@ -23,7 +23,7 @@ from capspoe.atomic import write_atomic
 from capspoe.errors import CapspoeError, InputError
 from capspoe.run.model import CapsulePoE
 
-TOLERANCE = 1e-3  # by which a program may differ from PyTorch, relative to values of order 1
+TOLERANCE = 1e-3  # largest difference from PyTorch that is accepted, relative to values of order 1
 
 Program = Callable[..., Any]
 
@@ -124,7 +124,7 @@ def require_onnx() -> tuple[ModuleType, ModuleType]:
 
 @contextlib.contextmanager
 def silent_exporter() -> Iterator[None]:
-    """Hide PyTorch's remarks about its exporter."""
+    """Hide PyTorch's warnings about its exporter."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -145,7 +145,7 @@ def graph(part: Part) -> torch.export.ExportedProgram:
 
 @torch.no_grad()
 def compare(part: Part, program: Program, name: str) -> None:
-    """Refuse a program that computes something else than the network, for one image or for several."""
+    """Refuse a program that computes something other than the network does, for one image or for several."""
     for count in (1, 5):
         inputs = part.example(count, seed=count)
         results = [part(*inputs), program(*inputs)]

@@ -20,7 +20,7 @@ class Gallery(NamedTuple):
 
     @property
     def purity(self) -> float | None:
-        """The share of images that have the commonest label of their capsule."""
+        """The share of images that have the most common label of their capsule."""
         return None if self.label_share is None else float((self.share * self.label_share.max(-1)).sum())
 
 
@@ -54,7 +54,7 @@ def gallery(model: Network, dataset: Dataset, encoded: Encoded, count: int = 8) 
 
 
 def commonest(found: Gallery, capsule: int, count: int = 2) -> list[tuple[str, float]]:
-    """The commonest labels of a capsule's images, with their shares."""
+    """The most common labels of a capsule's images, with their shares."""
     if found.label_share is None:
         return []
     share = found.label_share[capsule]

@@ -119,7 +119,7 @@ def svg(figure: Figure) -> str:
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write a figure as .png or .svg; the folder is created if need be."""
+    """Write a figure as .png or .svg; the folder is created if needed."""
     if path.suffix != ".svg":
         canvas = FigureCanvasAgg(figure)
         canvas.draw()

@@ -1,4 +1,4 @@
-"""What pages say about capsules: their commonest labels, and how large and well reconstructed test images are."""
+"""What pages say about capsules: their most common labels; size and reconstruction error of test images."""
 
 import json
 from contextlib import suppress
@@ -16,13 +16,13 @@ from capspoe.infer.polarity import Polarity
 from capspoe.model.network import Network, Up
 from capspoe.run.hub import SUMMARY
 
-IMAGES = 2000  # test images that are looked at
+IMAGES = 2000  # test images that are measured
 THRESHOLD = 0.2  # pixels above it, on a scale of full contrast, belong to the object
-QUANTILE = 0.98  # an image that comes back worse than this share of the test images is unlike them
+QUANTILE = 0.98  # an image with a larger error than this share of the test images is unlike them
 
 
 class Summary(NamedTuple):
-    labels: list[tuple[str, float] | None]  # the commonest label of each capsule's images, and its share
+    labels: list[tuple[str, float] | None]  # the most common label of each capsule's images, and its share
     error: float | None = None  # QUANTILE of the reconstruction errors
     object_size: float | None = None  # for drawings, see the function of that name
 

@@ -12,7 +12,7 @@ from capspoe.infer.traverse import Basis, decode_poses, traverse
 from capspoe.model.network import Network
 
 AT = np.linspace(-2.5, 2.5, 11)  # positions, in standard deviations of the prior
-# A dimension gets a label if a measure rises or falls along it almost without exception, by at least this many
+# A dimension gets a label if a measure rises or falls almost monotonically along it, by at least this many
 # standard deviations of that measure over the capsule's own samples.
 RANK_CORRELATION, EFFECT, SAMPLES = 0.95, 2.0, 200
 _WORDS = {
@@ -73,7 +73,7 @@ def rank_correlation(values: np.ndarray) -> float:
 
 
 def label_for(images: np.ndarray, deviation: dict[str, float]) -> str | None:
-    """The measure that changes most along a row of images, if it does so steadily and by much."""
+    """The measure that changes most along a row of images, if the change is steady and large."""
     best, label = EFFECT, None
     for name, (low, high) in _WORDS.items():
         values = MEASURES[name](images)

@@ -1,1 +1,1 @@
-"""What is done with a trained network: sample, complete, explain, score, traverse."""
+"""What a trained network is used for: sample, complete, explain, score, traverse."""

@@ -22,7 +22,7 @@ class Cache(dict[Hashable, Entry]):
 
 
 def cached_on(network: nn.Module, key: Hashable, make: Callable[[], Value]) -> Value:
-    """Return what `make` gives for this network; it is called again only after a weight has changed.
+    """Return the result of `make` for this network, which is called again only after a weight has changed.
 
     The value lives in a plain attribute of the network, so it goes when the network goes.
     """

@@ -81,7 +81,7 @@ class Moved(NamedTuple):
 def hmc(density: Density, h: Float[Tensor, "J C N"], noise: Noise, leaps: int, stream: int = 200) -> Moved:
     """One transition of Hamiltonian Monte Carlo, which leaves the density invariant; noise has J C rows."""
     shape = h.shape[:2]
-    step = STEP_SIZE * (0.2 + 0.8 * noise.uniform(stream)).view(*shape, 1)  # short ones keep a chain from being stuck
+    step = STEP_SIZE * (0.2 + 0.8 * noise.uniform(stream)).view(*shape, 1)  # short steps free stuck chains
     momentum = noise.normal(stream + 1, h.shape[2]).view_as(h)
     before = density.log_density(h) - momentum.square().sum(-1) / 2
     new, momentum = h, momentum + step / 2 * density.gradient(h)

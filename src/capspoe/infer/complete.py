@@ -75,7 +75,7 @@ class Seen(NamedTuple):
 def complete(
     network: Network, images: Any, mask: Any, count: int = 4, seed: int = 0, sampler: Sampler = DEFAULT
 ) -> Completion:
-    """Complete images whose hidden pixels may have any value; their mean over many completions has the least error.
+    """Complete images, whose hidden pixels may have any value. The mean of many completions has the least error.
 
     Parameters
     ----------

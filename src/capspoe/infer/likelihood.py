@@ -6,8 +6,8 @@ With each capsule's mean routing weights the layer is a mixture of RBMs over bin
 
 (the free energy leaves out a gaussian neuron's constant as well). Annealing from a mixture of Gaussians to the
 density of a capsule underestimates its integral (Neal 2001); annealing back from its samples overestimates it (Grosse
-et al. 2015), both in expectation. An energy can have modes far from all data, of which neither side knows unless it
-starts there: so the mixture has the modes that an ascent from wide starts finds.
+et al. 2015), both in expectation. An energy can have modes far from all data, which neither side finds unless it
+starts there: so the mixture includes the modes that an ascent from widespread starts reaches.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Polarity: whether ink is light on a dark ground, as in MNIST, or dark on a light one, as on paper.
 
-Everything that composes, compares or paints ink works with light ink. What else is needed is decided here, once.
+Everything that composes, compares or draws ink works with light ink. Conversions are decided here, once.
 """
 
 from dataclasses import dataclass

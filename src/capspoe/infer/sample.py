@@ -1,4 +1,4 @@
-"""Generation: poses drawn from a prior, decoded, with further Gibbs steps if wanted."""
+"""Generation: draw poses from a prior and decode them, with further Gibbs steps on request."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -82,7 +82,7 @@ def sample_at(
     seed: int = 0,
     prior_scale: float | None = None,
 ) -> Samples:
-    """The images numbered `index` of the endless sequence that the seed stands for."""
+    """The images numbered `index` in the endless sequence of this seed."""
     check_count("gibbs", gibbs, minimum=0)
     check_seed(seed)
     prior = prior or network.sampling.prior

@@ -18,7 +18,7 @@ def compile_ahead() -> None:
     """Start to compile the forward routing kernel in the background, unless this machine has it already.
 
     Returns at once, prints nothing, and changes no result. The first call that needs the kernel takes over: it
-    compiles what is not ready yet. So it does if the other process fails.
+    compiles what is not ready yet. It does the same if the other process fails.
     """
     first_on_machine = os.environ.get("LOCAL_RANK", "0") == "0"  # torchrun numbers the processes of a machine
     if first_on_machine and current() != "reference" and not _in_cache():
@@ -46,14 +46,14 @@ def _in_cache() -> bool:
 def _start() -> "subprocess.Popen[bytes] | None":
     """The process that compiles, `kernels/__main__.py`: one for all calls. It ends with this one."""
     command = [sys.executable, "-m", "capspoe.kernels"]
-    # It shall import the same packages, also where this process has changed its own path.
+    # It must import the same packages, even if this process has changed its own path.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     silent = subprocess.DEVNULL
     try:
         process = subprocess.Popen(
             command, env=os.environ | {"PYTHONPATH": path}, stdin=silent, stdout=silent, stderr=silent
         )
-    except OSError:  # there is no interpreter to start, or no room for a process
+    except OSError:  # there is no interpreter to start, or no memory for a process
         return None
     atexit.register(_stop, process)
     return process

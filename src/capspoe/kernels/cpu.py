@@ -29,7 +29,7 @@ def route_relative(
     x_QVMP, w_JVNML = packed_inputs(x, w_JNMI)
     settings = kernel_settings(options, scale)
     in_parallel(routing.route, tasks(x_QVMP, J, options), x_QVMP, w_JVNML, settings, c_BJI, z_BJN)
-    # NumPy looks through z in the time that PyTorch takes to wake its threads.
+    # NumPy checks z in the time that PyTorch takes to wake its threads.
     if not np.isfinite(z_BJN).all():
         raise not_finite(x, w_JNMI)
     if bias is not None:

@@ -135,7 +135,7 @@ def _has_values(tensor: Tensor) -> bool:
 
 
 def cpu_kernels() -> ModuleType:
-    """The module `cpu`. Only those who compute with it wait for numba."""
+    """The module `cpu`. Only callers that compute with it wait for numba."""
     from capspoe.kernels import cpu
 
     return cpu

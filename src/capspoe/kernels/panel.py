@@ -5,8 +5,8 @@ An array of panels has an axis of GROUP * LANES at its end. `load(a, (v, n))` an
 write a panel; `by_lane` and `by_image` repeat the LANES or GROUP floats they read. `sum_lanes` writes the sum of each
 image, `add_products` adds a product, summed over the images. Between panels: + - * /, `maximum`, `rsqrt`, `exp2`.
 
-LLVM by hand has to pay for itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in one run:
-69 us an image with such a type, 141 or more with numba loops, where LLVM keeps sums in memory instead of registers.
+Hand-written LLVM has to justify itself. Routing at the paper's size, one core of an AMD EPYC with AVX-512, in one
+run: 69 us an image with such a type, 141 or more with numba loops, where LLVM keeps sums in memory, not registers.
 Loops unrolled by hand take 86 to 101, for some sizes only, and are not vectorised at all where an index is signed.
 """
 

@@ -1,4 +1,4 @@
-"""What the kernels need of PyTorch and cannot have through a public interface.
+"""What the kernels need from PyTorch that no public interface offers.
 
 There is one such thing. tests/kernels/test_private.py fails, and says why, when a version of PyTorch changes it; the
 kernels then still give the same results, more slowly.

@@ -66,7 +66,7 @@ def in_parallel(function: Any, count: int, *arguments: Any) -> None:
     helpers = [pool.submit(work) for _ in range(threads - 1)]
     work()
     for helper in helpers:
-        # On a busy machine all may be done before a thread has begun.
+        # On a busy machine everything may be done before a thread has started.
         if not helper.cancel():
             helper.result()
 

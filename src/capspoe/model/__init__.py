@@ -1,4 +1,4 @@
 """The paper in plain PyTorch: no files, no plotting, no data, no command line.
 
-Read in this order: routing, layer (with neurons and gates), contrastive, autoencoder, network, sampling.
+Read in this order: routing, layer (with neurons and gates), routed, codec, autoencoder, network.
 """

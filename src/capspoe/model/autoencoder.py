@@ -18,8 +18,8 @@ class ConvAutoencoder(Codec):
     conv 9x9, LeakyReLU, conv 9x9 stride 2, sigmoid: the code, in (0, 1) to match the energy model's neurons.
     The decoder mirrors it with LeakyReLU and sigmoid. 28x28 images give a code of 6x6 positions.
 
-    In training, normal noise of `code_noise` is added before the code's sigmoid, which drives the code toward
-    0 and 1 (Salakhutdinov and Hinton 2009), and `dropout` is applied to the code.
+    In training, normal noise with standard deviation `code_noise` is added before the code's sigmoid. It drives the
+    code toward 0 and 1 (Salakhutdinov and Hinton 2009), and `dropout` is applied to the code.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Codecs: from images to lower capsules and back.
 
 The capsule layers know nothing of images. A codec tells them how many lower capsules of how many neurons there are,
-encodes images as numbers in [0, 1], decodes them, and says what it learns by, if it learns.
+encodes images as numbers in [0, 1], decodes them, and has a loss if it learns.
 
-`ConvAutoencoder` is the paper's. `Pixels` takes the pixels themselves, `FeatureCode` the columns of a table. Any
-`nn.Module` with `encode` and `decode` becomes a codec by `as_codec`.
+`ConvAutoencoder` is the paper's. `Pixels` takes the pixels themselves, `FeatureCode` the columns of a table.
+`as_codec` turns any `nn.Module` with `encode` and `decode` into a codec.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ MARGIN = 1e-6  # probabilities are kept this far from 0 and 1 in a cross-entropy
 
 
 class Codec(nn.Module):
-    """The base class of codecs, with defaults for everything but the two maps.
+    """The base class of codecs, with defaults for everything but `encode` and `decode`.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Codec(nn.Module):
     capsules : (number of lower capsules, neurons in each)
     grid : (rows, columns) of the positions that the capsules belong to, row by row, with the same number of capsules
         at each; None if they have no place in the image
-    has_images : whether `decode` gives images that a person would look at
+    has_images : whether `decode` returns images that people can look at
     """
 
     image: tuple[int, int, int]
@@ -48,11 +48,11 @@ class Codec(nn.Module):
 
     @property
     def learns(self) -> bool:
-        """Whether it has anything to learn before the capsules do."""
+        """Whether it must be trained before the capsules."""
         return any(parameter.requires_grad for parameter in self.parameters())
 
     def loss(self, images: Float[Tensor, "B C H W"], noise: Noise) -> Float[Tensor, " B"]:
-        """What it learns by: the cross-entropy of each image's pixels given its code, averaged over the pixels."""
+        """The loss: the cross-entropy of each image's pixels given its code, averaged over the pixels."""
         decoded = self.decode(self.encode(images)).clamp(MARGIN, 1 - MARGIN)
         return F.binary_cross_entropy(decoded, images, reduction="none").mean((1, 2, 3))
 
@@ -89,7 +89,7 @@ def from_capsules(x: Float[Tensor, "B I M"], code_shape: tuple[int, int, int]) -
 
 
 class ModuleCodec(Codec):
-    """Anybody's `nn.Module` with `encode` and `decode` as a codec.
+    """Any `nn.Module` with `encode` and `decode`, as a codec.
 
     Its code may be a map (B, C, h, w), of which every eight neighbouring channels form a capsule, a vector (B, D), of
     which every eight neighbouring numbers do, or capsules (B, I, M) as they are. It must lie in [0, 1]: end the

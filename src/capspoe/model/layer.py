@@ -50,7 +50,7 @@ class CapsuleLayer(nn.Module):
     centred : whether to subtract the mean code mu (I, M)
     normalize, agreement, sharpness, detach_routing : see `capspoe.route`
     initial_std : standard deviation of the initial w
-    seed : seed of the initial w; by default it is drawn as `torch.manual_seed` says
+    seed : seed of the initial w; by default they follow `torch.manual_seed`
 
     Attributes
     ----------

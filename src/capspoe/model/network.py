@@ -69,7 +69,7 @@ class Network(nn.Module):
     """
 
     logit_scale: Tensor
-    recognition: Recognition | None  # helps `explain`, if there is one
+    recognition: Recognition | None  # helps `explain`; None if there is none
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Network(nn.Module):
         h : the states
         c : routing weights of the top layer, such as those of the way up; by default those of `CapsuleLayer.reverse`
         logit_scale : factor on the code's logits; by default the model's own. P(x | h) averages over what h leaves
-            open, so it is less decided than real codes are. 1 leaves the probabilities as they are.
+            open, so it is less decided than real codes. 1 leaves the probabilities unchanged.
         on : the capsule that is on, (B,), or the weight of each, (B, J); by default those that are not 0
         """
         return self.codec.decode(self.down_to_code(h, c, logit_scale, on))
@@ -173,7 +173,7 @@ class Network(nn.Module):
     # Arrays.
 
     def tensor(self, images: Any) -> Float[Tensor, "B C H W"]:
-        """Images as the network takes them; larger ones of a cropped data set are cropped from the centre."""
+        """Images as the network expects them; larger images of a cropped data set are cropped to their centre."""
         height, width, colours = self.image
         array = np.asarray(images)
         if array.dtype == np.uint8:

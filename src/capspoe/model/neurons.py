@@ -1,4 +1,4 @@
-r"""Kinds of upper neurons, each an exponential family given its pre-activation z.
+r"""Kinds of upper neurons: each is an exponential family given its pre-activation z.
 
 For one neuron with state h,
 
@@ -21,7 +21,7 @@ from capspoe.model.noise import Noise
 
 
 class Neurons(Protocol):
-    """What a kind of neuron knows about itself; all methods are elementwise."""
+    """The methods of a kind of neuron; all of them are elementwise."""
 
     name: str
     learning_rate: float  # relative to that of gaussian neurons

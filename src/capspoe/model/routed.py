@@ -21,7 +21,7 @@ from torch import Tensor
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 
-PAIRS = 1_000  # pairs of a capsule and an image that are summed at once: more leave the cache
+PAIRS = 1_000  # pairs of a capsule and an image that are summed at once: more do not fit the cache
 
 
 class Gradients(NamedTuple):
@@ -283,7 +283,7 @@ class PairSums:
         h_JPN = torch.cat(self.hidden)[slots.entry_JP] * factor_JP[:, :, None]
         w_parts = []
         a_parts = []
-        # A few capsules at a time, so that what is multiplied stays in the cache.
+        # A few capsules at a time, so that the factors stay in the cache.
         for capsule_j in torch.arange(J, device=image.device).split(max(1, PAIRS // factor_JP.shape[1])):
             image_jP = image[slots.entry_JP[capsule_j]]
             x_jPMI = centred_KMI[image_jP]

@@ -43,7 +43,7 @@ def length(v: Float[Tensor, "*rest N"]) -> Float[Tensor, "*rest 1"]:
 def squash_length(z: Float[Tensor, "*rest N"]) -> Float[Tensor, "*rest"]:
     r"""P(j = on | x) = |squash(z_j)| = |z_j|^2 / (1 + |z_j|^2) (Eq. 7)."""
     n = length(z).squeeze(-1)
-    # Either form overflows where it is not used: both get a length that suits them.
+    # Each form overflows where it is not used, so each gets a length within its range.
     small = n.clamp_max(1)
     large = n.clamp_min(1)
     return torch.where(n <= 1, small.square() / (1 + small.square()), 1 / (1 + large.reciprocal().square()))

@@ -1,4 +1,4 @@
-"""What a run folder says about itself: any JSON as tables."""
+"""The facts in a run folder: any JSON as tables."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page put together."""
+"""The whole page."""
 
 import base64
 import re

@@ -1,4 +1,4 @@
-"""What the page shows, by section. The figures are also written to RUN/figures."""
+"""The sections of the page. The figures are also written to RUN/figures."""
 
 from pathlib import Path
 from typing import Any

@@ -7,7 +7,7 @@ BUNDLED = "mnist-small"
 
 
 def find_run(run: str | Path) -> Path:
-    """The run folder; "mnist-small" is the bundled network unless there is a folder of that name."""
+    """The run folder; "mnist-small" is the bundled network unless a folder has that name."""
     return bundled_folder() if str(run) == BUNDLED and not Path(run).exists() else Path(run)
 
 

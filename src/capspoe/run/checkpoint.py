@@ -3,8 +3,8 @@
     RUN/config.json         the settings, the image shape, the format
     RUN/checkpoints/N/      model.safetensors, optimizer.safetensors, state.json with their SHA-256
 
-A checkpoint is written under a temporary name and renamed, so a kill at any moment leaves the old newest one or the
-new one. Each checkpoint also keeps the settings, so a lost config.json is not a lost run. A folder that `capspoe
+A checkpoint is written under a temporary name and renamed, so after a kill at any moment the newest one is
+complete. Each checkpoint also keeps the settings, so a lost config.json is not a lost run. A folder that `capspoe
 export` wrote has config.json and model.safetensors alone, and reads like a finished run; its weights may be float16.
 """
 
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """Where training stands: steps done of a stage, and what the log needs to resume."""
+    """How far training got: the stage, its finished steps, and what the log needs to resume."""
 
     stage: str = ""  # the name of a stage, or DONE
     step: int = 0
@@ -126,7 +126,7 @@ def open_run(folder: Path) -> Run:
 
 
 def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
-    """The content of config.json, or what the newest checkpoint knows of it and why that is needed."""
+    """The content of config.json, or its copy in the newest checkpoint and why that was needed."""
     path = folder / "config.json"
     try:
         return read_json(path), None
@@ -243,7 +243,7 @@ def clean(folder: Path) -> None:
 
 
 def hashes_of(folder: Path, *names: str) -> dict[str, str]:
-    """SHA-256 of those files of the run that exist."""
+    """SHA-256 of the given files, as far as they exist."""
     found = {}
     for name in names:
         with contextlib.suppress(OSError), (folder / name).open("rb") as file:

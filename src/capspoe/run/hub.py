@@ -3,9 +3,9 @@
 `CapsulePoE.load` reads the layout like a run folder.
 
 README.md            the model card: settings, scores, a picture
-summary.json         what the capsules are called, for pages about the network far from its test images
+summary.json         labels of the capsules, for pages about the network on machines without its test images
 config.json          the settings, as in a run folder, and the SHA-256 of the weights
-model.safetensors    the weights
+model.safetensors    the weights, with those of the recognition network if there is one
 samples.png          the paper's Figure 3
 """
 
@@ -61,7 +61,7 @@ def download(name: str | Path, **options: Any) -> Path:
 
 
 def upload(model: "CapsulePoE", run: Path | None, name: str, private: bool | None, **options: Any) -> str:
-    """Create NAME on the Hub unless it is there, and commit the network to it; returns the commit's address."""
+    """Create NAME on the Hub unless it exists, and commit the network to it; returns the commit's address."""
     with _library(name) as library, tempfile.TemporaryDirectory() as folder:
         write(model, run, Path(folder))
         hub = library.HfApi(**options)

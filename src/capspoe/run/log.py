@@ -36,7 +36,7 @@ class Interrupted(CapspoeError):
 
 
 class Window:
-    """Sums of the metrics since the last line: floats and lists only, which JSON stores exactly."""
+    """Sums of the metrics since the last line: only floats and lists, which JSON stores exactly."""
 
     def __init__(self, steps: int = 0, images: int = 0, sums: dict[str, Any] | None = None) -> None:
         self.steps, self.images, self.sums = steps, images, dict(sums or {})

@@ -53,7 +53,7 @@ class CapsulePoE(Network):
 
     @property
     def config(self) -> Config:
-        """The settings that it was built from."""
+        """The settings it was built from."""
         if self._config is None:
             raise RunError("this network was put together from parts and has no settings; save its state_dict()")
         return self._config
@@ -71,7 +71,7 @@ class CapsulePoE(Network):
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> "CapsulePoE":
-        """Read a run folder, or a folder that `capspoe export` wrote, onto a device (see `find_device`).
+        """Load a run folder, or a folder that `capspoe export` wrote, onto a device (see `find_device`).
 
         Takes the newest intact checkpoint, and warns if a newer one is damaged or the run is not finished.
         "mnist-small" is the network that ships with the package.
@@ -108,7 +108,7 @@ class CapsulePoE(Network):
 
         Parameters
         ----------
-        name : OWNER/NAME, created unless it is there
+        name : OWNER/NAME, created unless it exists
         run : a run folder, whose `evaluation.json` goes into the card
         private : whether a new repository is private
         **options : of `huggingface_hub.HfApi`, such as token
@@ -145,7 +145,7 @@ class CapsulePoE(Network):
             raise damaged("the weights of the recognition network give NaN")
 
     def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:
-        """The k objects in each image, which may overlap, and be `shift` pixels away from the usual place.
+        """Find the k objects in each image; they may overlap, and be `shift` pixels off their usual place.
 
         See `capspoe.infer.explain.explain`.
         """

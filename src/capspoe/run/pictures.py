@@ -12,7 +12,7 @@ from capspoe.model.network import Network
 
 
 def to_rgb_or_grey(images: np.ndarray) -> np.ndarray:
-    """Images (..., C) with 1 or 3 channels; any other number is averaged to grey."""
+    """Images (..., C) with 1 or 3 channels; any other number of channels is averaged to grey."""
     return images if images.shape[-1] in (1, 3) else images.mean(-1, keepdims=True).astype(images.dtype)
 
 
@@ -42,7 +42,7 @@ def write_png(picture: np.ndarray, path: Path) -> None:
 
 
 def sample_grid(network: Network, rows: int = 4, seed: int = 0) -> np.ndarray:
-    """Figure 3 of the paper: one column for each capsule, (rows, J, H, W, C), nothing hand-picked."""
+    """Figure 3 of the paper: one column for each capsule, (rows, J, H, W, C), not cherry-picked."""
     J = network.top.upper[0]
     images, _ = sample(network, rows * J, capsule=list(range(J)), seed=seed)
     return images.reshape(rows, J, *images.shape[1:])

@@ -1,4 +1,4 @@
-"""Recovery of a run folder before it is resumed: report what is damaged, and rewrite what is known."""
+"""Recovery of a run folder before it is resumed: report damage, and rewrite what can be restored."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def check_same_images(folder: Path, images_sha256: str) -> None:
 
 
 def recover(folder: Path, network: Network, saved: Saved | None, environment: dict[str, Any], quiet: bool) -> None:
-    """Report everything that is damaged, remove what cannot be used, and rewrite what is known anyway."""
+    """Report all damage, remove what cannot be used, and rewrite what can be restored."""
 
     def warn(line: str) -> None:
         if not quiet:
@@ -48,7 +48,7 @@ def recover(folder: Path, network: Network, saved: Saved | None, environment: di
     for problem in saved.problems:
         warn(f"{problem}; resuming from the checkpoint before it")
     for path in checkpoint.numbered(folder):
-        if int(path.name) > int(saved.path.name):  # damaged: it must not push out an intact one
+        if int(path.name) > int(saved.path.name):  # damaged: it must not displace an intact one
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     if saved.state.stage == checkpoint.DONE:
         remove_files(folder, *codes.FILES)

@@ -118,7 +118,7 @@ def finished(model: CapsulePoE, seconds: float, was_done: bool) -> Trained:
 def open_settings_and_images(
     config: Config, folder: Path, resume: bool, given: data.MapStyle | None
 ) -> tuple[Config, data.Dataset]:
-    """The settings of the run, those of the folder if it is resumed, and its images. Counts groups if asked to."""
+    """The settings of the run (those in the folder if it is resumed) and its images. Counts groups on request."""
     with distributed.fail_together():
         if resume or checkpoint.exists(folder):
             config = resumed_config(folder, config, resume)
@@ -131,7 +131,7 @@ def open_settings_and_images(
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> Iterator[dict[str, Any]]:
-    """Keep other trainings out of the folder, and prepare it; gives a description of the environment."""
+    """Lock the folder and prepare it; yields a description of the environment."""
     environment: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         with distributed.fail_together():
@@ -161,7 +161,7 @@ def train_stages(
     log: TrainingLog,
     saved: Saved | None,
 ) -> None:
-    """Do what is left of the training, with checkpoints in between."""
+    """Do the rest of the training, with checkpoints in between."""
     with distributed.fail_together():
         if model.config.tensorboard and distributed.is_main():
             log.listeners.append(tensorboard_listener(folder))
@@ -281,7 +281,7 @@ def open_images(config: Config, given: data.MapStyle | None = None) -> data.Data
 
 
 def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> dict[str, Any]:
-    """Write the settings unless they are there, remove temporary files, and describe the environment."""
+    """Write the settings if they are missing, remove temporary files, and describe the environment."""
     fingerprint = dataset.fingerprint()
     if checkpoint.exists(folder):
         recovery.check_same_images(folder, fingerprint)

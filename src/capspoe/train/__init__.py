@@ -1,1 +1,1 @@
-"""Training: the loops, what they optimise, and a run from images to a trained network."""
+"""Training, without files: one update, the stages, and `fit`, which runs them."""

@@ -69,7 +69,7 @@ def capsule_update(config: Config, layer: CapsuleLayer, top: bool) -> Update:
 
 
 def gate_targets(config: Config, layer: CapsuleLayer) -> TargetFinder | None:
-    """What finds the gate's targets; None for a gate that anneals, and where there is nothing to choose."""
+    """The finder of the gate's targets; None for a gate that anneals, and where there is nothing to choose."""
     if not layer.gate.one_on or layer.upper[0] == 1 or config.gate_targets == "none":
         return None
     return SpectralTargets(config.neighbours, config.seed, config.view, config.kinds)

@@ -30,7 +30,7 @@ LARGEST_WEIGHT = 100.0  # root mean square of the weights at which training has 
 
 
 class Update(Protocol):
-    """One update of a layer's parameters: `cd.py` and `pcd.py` have one each."""
+    """One update of a layer's parameters; `cd.py` and `pcd.py` each implement it."""
 
     def step(
         self,
@@ -96,7 +96,7 @@ class CapsuleStage(Stage):
         layer = network.stack[self.depth]
         if message := self.schedule.extra_epochs(training.count):
             training.info(message)
-        codes = training.codes  # here, where all processes meet: they encode the images together
+        codes = training.codes  # here, where all processes are in step: they share the encoding
         state = dict(state)
         self.found = self._gate_targets(training, state.pop("gate_targets", None))
         self._restore_chains(state.pop("chains", None))
@@ -190,14 +190,14 @@ def depth_of(stage: str) -> int | None:
 
 
 def set_gradients(layer: CapsuleLayer, ascent: Gradients) -> None:
-    """Hand the gradients of contrastive divergence to the optimizer, which descends."""
+    """Give the optimizer, which descends, the gradients of contrastive divergence, which ascend."""
     gain = layer.gate.gradient_gain(layer.upper[0])
     for parameter, gradient in zip((layer.w_JNMI, layer.a, layer.b), ascent, strict=True):
         parameter.grad = -gain * gradient if parameter.requires_grad else None
 
 
 def check_diverged(layer: CapsuleLayer, metrics: dict[str, Any], step: int, images: int) -> None:
-    """Stop a training that diverged or collapsed, before it spoils a checkpoint."""
+    """Stop if training has diverged or collapsed, before a checkpoint is overwritten."""
     scale = math.sqrt(layer.w_JNMI.numel())
     if not metrics["weight_norm"] <= LARGEST_WEIGHT * scale:  # NaN as well
         raise DivergedError(

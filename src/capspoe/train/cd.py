@@ -108,7 +108,7 @@ def gate_error(
 def add_gate_gradient(
     sums: Sums, layer: CapsuleLayer, x: Float[Tensor, "B I M"], z: Float[Tensor, "B J N"], error: Float[Tensor, "B J"]
 ) -> None:
-    """Carry the gate's error on to the parameters; only pairs of an image and a capsule with an error count."""
+    """Propagate the gate's error to the parameters; only pairs of an image and a capsule with an error count."""
     assert isinstance(sums, PairSums)  # only a gate that chooses one capsule has targets
     image, capsule = error.nonzero(as_tuple=True)
     sums.add_pairs(x, image, capsule, layer.hidden_mean(z[image, capsule]), error[image, capsule])

@@ -1,8 +1,8 @@
-"""Train a network: run its stages one after the other, and tell the callbacks.
+"""Train a network: run its stages one after another, and call the callbacks.
 
->>> network = capspoe.build_network(image=(28, 28, 1))
->>> capspoe.fit(network, images, epochs=3)
->>> network.sample(10).images
+>>> model = capspoe.CapsulePoE.build(capspoe.Config(layers="12x16"), image=(28, 28, 1))
+>>> capspoe.fit(model, images, epochs=3)
+>>> model.sample(10).images
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ from capspoe.train.stage import Stage, Step, Training
 
 
 class Callback:
-    """What happens beside training: a subclass logs, saves or draws. Every method may be left out."""
+    """Called during training. A subclass logs, saves or draws; it overrides the methods it needs."""
 
     def begin(self, training: Training) -> None:
         """Training begins."""
 
     def stage(self, stage: Stage, first: int, last: int) -> AbstractContextManager[Any]:
-        """Surround the steps of a stage, which goes on from step `first`."""
+        """Return a context for the steps of a stage, which continues from step `first`."""
         return nullcontext()
 
     def step(self, stage: Stage, step: Step) -> None:
@@ -42,7 +42,7 @@ class Callback:
 
 @dataclass
 class Progress:
-    """Where a training stands: steps done of a stage, and the state that the stage had saved."""
+    """How far training got: the stage, its finished steps, and the state that it saved."""
 
     stage: str
     step: int = 0
@@ -66,10 +66,10 @@ def fit(
     images : a `capspoe.data.Dataset`, or an array or tensor (n, H, W), (n, H, W, C) or (n, C, H, W): uint8, or float
         in [0, 1]
     stages : the stages of training; by default those that the settings ask for
-    callbacks : objects that log, save or draw meanwhile
+    callbacks : objects that log, save or draw during training
     codes : (n, I, M) in [0, 1], the codes of the images; then only the capsules are trained, and images are not
         needed
-    **settings : settings of `capspoe train`, such as epochs=3, learning_rate=1e-3, seed=1
+    **settings : settings of `capspoe train` about training, such as epochs=3, learning_rate=1e-3, seed=1
     """
     if stages is None:
         stages = build_stages(Config().replace(**settings), network)
@@ -90,7 +90,7 @@ def fit(
 def run_stages(
     training: Training, stages: Sequence[Stage], callbacks: Sequence[Callback] = (), start: Progress | None = None
 ) -> None:
-    """Run the stages, from the first one or from where a training stopped."""
+    """Run the stages, from the first one or from where training stopped."""
     network = training.network
     start = start or Progress(stages[0].name)
     names = [stage.name for stage in stages]

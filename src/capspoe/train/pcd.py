@@ -35,7 +35,7 @@ class PersistentChains:
 
     Attributes
     ----------
-    h_JCN : (J, C, N), the states of the chains; they belong into every checkpoint
+    h_JCN : (J, C, N), the states of the chains; every checkpoint needs them
     """
 
     def __init__(self, layer: CapsuleLayer, chains: int, gate_loss_weight: float = 1.0, seed: int = 0) -> None:
@@ -77,7 +77,7 @@ class PersistentChains:
         negative = self.mean_gradients(layer, share)
         gradient = Gradients(*(plus - minus for plus, minus in zip(sums.total(), negative, strict=True)))
 
-        # One step of the data's own chain, only to show how well a capsule reconstructs.
+        # One step of the data's own chain, only to report how well a capsule reconstructs.
         x_neg = rbm.reconstruct(rbm.sample_hidden(h_pos, noise, 1)).x
         # Last: until here all processes have the same mean weights, and so the same chains.
         layer.follow_routing(c, on)

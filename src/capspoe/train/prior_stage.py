@@ -18,7 +18,7 @@ from capspoe.train.stage import Stage, Step, Training
 PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
 BATCH = 512  # codes routed at once
 LOGIT_SCALES = (5.0, 3.0, 2.0, 1.5, 1.2)  # tried in this order; then 1
-BRIGHTNESS_CHANGE = 0.1  # mean change of the mean image's pixels that is still accepted
+BRIGHTNESS_CHANGE = 0.1  # largest mean change of the mean image's pixels that is accepted
 BRIGHTNESS_IMAGES = 512
 
 
@@ -102,8 +102,9 @@ def poses_of_capsules(network: Network, codes: np.ndarray) -> tuple[Float[Tensor
 def find_logit_scale(network: Network, codes: np.ndarray) -> float:
     """The largest logit scale that preserves the mean brightness of images decoded from their capsules.
 
-    A larger scale is sharper and more varied, but one that takes codes far from those of images bleaches or darkens
-    everything: at 5 the mean image changes by .01 on MNIST, .06 on Fashion-MNIST and .29 on CIFAR-10.
+    A larger scale gives sharper and more varied images. But where it moves codes far from those of real images, it
+    bleaches or darkens everything: at 5 the mean image changes by .01 on MNIST, .06 on Fashion-MNIST and .29 on
+    CIFAR-10.
     """
     some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
     parts = [code_batch(codes, index, network.device) for index in np.array_split(some, -(-len(some) // 32))]

@@ -1,6 +1,6 @@
 """Train the recognition network of `explain` without labels.
 
-Training images, whose capsules the gate knows, are laid over each other; the network learns to name the capsules.
+Training images, whose capsules the gate knows, are superposed; the network learns to name the capsules.
 """
 
 from collections.abc import Iterator
@@ -68,8 +68,8 @@ class Scenes(NamedTuple):
 def scenes(
     images: UInt8[Tensor, "n C H W"], on: Float[Tensor, "n J"], random: torch.Generator, count: int = BATCH
 ) -> Scenes:
-    """Lay one to three images over each other; some are moved, and from some single ones a part is erased."""
-    # Which images: every scene draws as many as the largest has, and blackens those that it does not need.
+    """Superpose one to three images; some are moved, and a part of some single ones is erased."""
+    # Every scene draws as many images as the largest needs, and blackens those it does not use.
     choice = torch.randint(len(OBJECTS), (count,), generator=random)
     k = torch.tensor(OBJECTS)[choice]
     there = (torch.arange(max(OBJECTS)) < k[:, None]).float()

@@ -1,7 +1,7 @@
 """A stage of training, and what the stages of one training share.
 
 A stage is a generator of steps that knows nothing of files. It can start at any step, and then does exactly what an
-uninterrupted one does. Whoever iterates over it logs, saves and draws (`fit.py`).
+uninterrupted one does. Its caller logs, saves and draws (`fit.py`).
 """
 
 from abc import ABC, abstractmethod
@@ -59,7 +59,7 @@ class Training:
 
 
 class Stage(ABC):
-    """A part of training. `name` stands in checkpoints and metrics, `title` on the progress bar."""
+    """A part of training. Checkpoints and metrics show its `name`, the progress bar its `title`."""
 
     name: str
     title: str
@@ -67,11 +67,11 @@ class Stage(ABC):
 
     @abstractmethod
     def steps(self, count: int) -> int:
-        """Number of steps for `count` images; 0 for a stage that is done at once."""
+        """Number of steps for `count` images; 0 for a stage without steps."""
 
     @abstractmethod
     def begin(self, training: Training, first: int, state: dict[str, Tensor]) -> None:
-        """Prepare to go on from step `first`, with the `state` of a checkpoint; both are empty at the start."""
+        """Prepare to continue from step `first` with the `state` of a checkpoint; 0 and empty at the start."""
 
     @abstractmethod
     def run(self, training: Training, first: int, last: int) -> Iterator[Step]:
@@ -86,7 +86,7 @@ class Stage(ABC):
 class Schedule:
     """How long a stage takes, and which images each of its steps sees.
 
-    epochs       times that all images are seen
+    epochs       passes over all images
     batch_size   images in a step
     min_steps    small data sets get extra epochs until there are this many steps
     seed         seed of the order of the images

@@ -18,7 +18,7 @@ class TargetFinder(Protocol):
     """A way to find the gate's targets."""
 
     def find(self, training: Training) -> Int[Tensor, " n"] | None:
-        """The target capsule of each training image, or None if the images do not fall into groups."""
+        """The target capsule of each training image, or None if the images do not form groups."""
         ...
 
 

@@ -123,7 +123,7 @@ async function start() {
   $("skip").addEventListener("click", () => $("main").focus());
   listen("reachable", (yes) => {
     showBanner(yes ? "" : "The server does not answer. Start `capspoe explore` again; the page will reconnect.");
-    if (yes) refresh(); // requests were lost meanwhile
+    if (yes) refresh(); // requests were lost in the meantime
   });
   listen("go", (view) => go(view));
   await refresh();

@@ -31,7 +31,7 @@ export function drawTiles(box, decorate, choose) {
   if (focused) tiles[focused].focus();
 }
 
-/** The name of a capsule in its tile: its commonest label, or its number. */
+/** The name of a capsule in its tile: its most common label, or its number. */
 export const caption = (j) => el("b", { class: "caption" }, nameOf(j)?.label ?? String(j));
 
 /** Fills a box with images of the data set; `query` says which, `choose` is called with an image. Returns whether there are more. */

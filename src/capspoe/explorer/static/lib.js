@@ -34,7 +34,7 @@ async function request(path, lane, options) {
 export const get = (path, lane = "") => request(path, lane, {});
 export const post = (path, body, lane = path) => request(path, lane, { method: "POST", body: JSON.stringify(body) });
 
-/** Calls run one after another; of those made meanwhile only the last happens. */
+/** Calls run one after another; of several that arrive during one, only the last is made. */
 export function latest(run) {
   let busy = false;
   let next = null;

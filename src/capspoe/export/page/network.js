@@ -1,4 +1,4 @@
-// The network in plain JavaScript: one gated layer of capsules on a convolutional code (core/network.py).
+// The network in plain JavaScript: one layer of capsules with the gate, on a convolutional code (model/network.py).
 
 const sigmoid = (v) => 1 / (1 + Math.exp(-v));
 const leaky = (v) => (v < 0 ? 0.01 * v : v); // LeakyReLU

@@ -104,7 +104,7 @@ class Config:
     anneal_fraction: float = advanced(0.7, "Fraction of stage 2 spent annealing.", 0, 1)
 
     # Sampling
-    prior: Prior = setting("fitted", "Prior of poses: fitted to the capsule's images, model (energy), standard (paper).")  # noqa: RUF009
+    prior: Prior = setting("fitted", "Prior of poses: fitted to images, model (the energy), standard (the paper's).")  # noqa: RUF009
     prior_components: int = advanced(8, "Gaussians in each capsule's fitted prior.", 1, 256)
     prior_scale: float = advanced(1.5, "Factor on the prior's standard deviation (sampling temperature).", 0, 100)
     logit_scale: float | None = advanced(

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -76,6 +77,8 @@ def train_timed(out: Path, limit: int, batch_size: int) -> None:
     first = marks[0]
     last = marks[-1]
     steps = last.step - first.step
+    if steps == 0:
+        sys.exit("the log of stage 2 has one line only; give a larger --limit")
     step_ms = 1000 * (last.time - first.time) / steps
     exchange_ms = 1000 * (last.exchanging - first.exchanging) / steps
     times = {"step_ms": round(step_ms, 2), "exchange_ms": round(exchange_ms, 2), "bytes": last.bytes}

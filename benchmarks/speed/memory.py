@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "sample" in options.parts:
             for count in (10, 1000):
                 out = f"{place}/{count}.npz"
-                report(f"sampling, {count} a capsule", ["sample", str(run), "--out", out, "--count", str(count)])
+                report(f"sampling, {count} a capsule", ["sample", str(run), "--out", out, "--each", str(count)])
         if "evaluate" in options.parts:
             report("evaluation, --quick", ["evaluate", str(run), "--quick"])
 

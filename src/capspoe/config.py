@@ -130,6 +130,11 @@ class Config:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+OF_THE_NETWORK = (
+    "codec", "patch", "layers", "gate", "neurons", "iterations", "normalize", "agreement", "sharpness", "initial_std",
+    "bias", "centred", "channels", "dropout", "code_noise", "crop", "prior", "prior_components", "prior_scale",
+    "logit_scale",
+)  # fmt: skip  # settings that a network is built from; training does not read them
 FREE_TO_CHANGE = ("device", "threads", "checkpoint_seconds", "tensorboard")  # do not change the result of a run
 
 

@@ -1,8 +1,11 @@
 """Training on arrays in memory gives the network of a run folder."""
 
+import numpy as np
+import pytest
 import torch
 
-from capspoe import data
+from capspoe import CapsuleLayer, CapsulePoE, Config, ConvAutoencoder, data
+from capspoe.errors import InputError, RunError
 from capspoe.model.build import build_network
 from capspoe.train.build import build_stages
 from capspoe.train.fit import Callback, fit
@@ -21,3 +24,49 @@ def test_the_network_of_a_run_folder(model):
     expected = model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
     assert seen == [("autoencoder", k, 32) for k in range(1, 33)] + [("capsules-0", k, 48) for k in range(1, 49)]
+
+
+PIXELS = np.random.default_rng(0).integers(0, 255, (40, 12, 12, 1), np.uint8)
+SETTINGS = {"channels": 8, "layers": "2x3", "min_steps": 4, "batch_size": 20, "prior_components": 1}
+
+
+@pytest.mark.parametrize(
+    "images",
+    [PIXELS, PIXELS[..., 0], torch.from_numpy(PIXELS).permute(0, 3, 1, 2), PIXELS.astype(np.float32) / 255],
+    ids=["uint8", "grey", "channels first", "float"],
+)
+def test_training_on_a_tensor_takes_three_lines(images):
+    network = CapsulePoE.build(Config(**SETTINGS), (12, 12, 1))
+    fit(network, images, epochs=1, autoencoder_epochs=1)
+    expected = CapsulePoE.build(Config(**SETTINGS), (12, 12, 1))
+    fit(expected, PIXELS, epochs=1, autoencoder_epochs=1)
+    weights = expected.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in network.state_dict().items())
+    assert network.config == Config(**SETTINGS, epochs=1, autoencoder_epochs=1)
+    assert network.sample(3).images.shape == (3, 12, 12, 1)
+
+
+def test_a_network_put_together_from_parts_learns():
+    codec = ConvAutoencoder((12, 12, 1), 8)
+    network = CapsulePoE(codec, [CapsuleLayer(codec.capsules, (2, 3))])
+    before = network.top.w_JNMI.clone()
+    fit(network, PIXELS, epochs=1, autoencoder_epochs=1, min_steps=2)
+    assert not torch.equal(network.top.w_JNMI, before)
+    with pytest.raises(RunError, match="put together from parts"):
+        network.config  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "message"),
+    [
+        (PIXELS[:, :5], {}, r"images must have shape \(n, 12, 12, 1\)"),
+        (PIXELS.astype(int), {}, "images must be uint8 or float"),
+        (PIXELS.astype(np.float32), {}, r"values in \[0, 1\]"),
+        (PIXELS, {"layers": "9x9"}, "layers is a setting of the network"),
+        (PIXELS, {"stages": [], "epochs": 2}, "give stages or settings, not both"),
+        (PIXELS, {"epochs": 0}, "epochs must be between"),
+    ],
+)
+def test_wrong_requests_are_named(images, options, message):
+    with pytest.raises(InputError, match=message):
+        fit(CapsulePoE.build(Config(**SETTINGS), (12, 12, 1)), images, **options)

@@ -25,7 +25,9 @@ def build_network(
     layers = build_layers(config, codec.capsules)
     prior = CapsulePrior(*layers[-1].upper, components=config.prior_components)
     sampling = Sampling(config.prior, config.prior_scale, config.logit_scale)
-    return kind(codec, layers, prior, sampling, crop=config.crop)
+    network = kind(codec, layers, prior, sampling, crop=config.crop)
+    network.built_from = config
+    return network
 
 
 def build_codec(config: Config, image: tuple[int, int, int]) -> Codec:

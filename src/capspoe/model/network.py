@@ -70,6 +70,7 @@ class Network(nn.Module):
 
     logit_scale: Tensor
     recognition: Recognition | None  # helps `explain`; None if there is none
+    built_from: Config | None = None  # its settings, unless it was put together from parts
 
     def __init__(
         self,

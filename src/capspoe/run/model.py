@@ -42,25 +42,22 @@ class CapsulePoE(Network):
     """
 
     stage: str | None = None  # how far the training of its run got
-    _config: Config | None = None
 
     @classmethod
     def build(cls, config: Config, image: tuple[int, int, int], codec: Codec | None = None) -> "CapsulePoE":
         """An untrained network from settings, for images of shape (height, width, colours)."""
-        network = build_network(config, image, codec, cls)
-        network.config = config
-        return network
+        return build_network(config, image, codec, cls)
 
     @property
     def config(self) -> Config:
-        """The settings it was built from."""
-        if self._config is None:
+        """The settings that it was built from."""
+        if self.built_from is None:
             raise RunError("this network was put together from parts and has no settings; save its state_dict()")
-        return self._config
+        return self.built_from
 
     @config.setter
     def config(self, config: Config) -> None:
-        self._config = config
+        self.built_from = config
 
     sample = sample
     """Generate images; see `capspoe.infer.sample.sample`."""

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from capspoe import distributed
-from capspoe.config import Config
+from capspoe.config import OF_THE_NETWORK, Config, check
 from capspoe.data import ArrayDataset, Dataset
 from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
@@ -69,10 +69,17 @@ def fit(
     callbacks : objects that log, save or draw during training
     codes : (n, I, M) in [0, 1], the codes of the images; then only the capsules are trained, and images are not
         needed
-    **settings : settings of `capspoe train` about training, such as epochs=3, learning_rate=1e-3, seed=1
+    **settings : settings of `capspoe train` about training, such as epochs=3, learning_rate=1e-3, seed=1; the others
+        are those that the network was built from
     """
+    fixed = [name for name in settings if name in OF_THE_NETWORK]
+    if fixed:
+        raise InputError(f"{fixed[0]} is a setting of the network, which is built already")
     if stages is None:
-        stages = build_stages(Config().replace(**settings), network)
+        config = (network.built_from or Config()).replace(**settings)
+        check(config)
+        stages = build_stages(config, network)
+        network.built_from = network.built_from and config
     elif settings:
         raise InputError(f"give stages or settings, not both: {min(settings)!r} has no effect on stages")
     if codes is not None:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from capspoe.config import Config
 from capspoe.errors import InputError
 from capspoe.model.checks import check_choice
 from capspoe.model.codec import as_codec

@@ -27,7 +27,8 @@ from capspoe.train.fit import Callback, fit
 from capspoe.train.stage import Stage, Step
 
 SAME = ("gate", "neurons", "learning_rate", "batch_size")
-SETTINGS = {**{name: name for name in SAME}, "n_iter": "epochs", "random_state": "seed"}  # parameters and settings
+# From parameters of the estimator to settings.
+SETTINGS = {**{name: name for name in SAME}, "n_iter": "epochs", "random_state": "seed"}
 WITHOUT_FOLDER = ("data", "checkpoint_seconds", "tensorboard", "layers")  # not settings of an estimator
 
 
@@ -49,9 +50,9 @@ class Printer(Callback):
 class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     """Capsules trained without labels, on images or on any table of numbers.
 
-    Images are arrays (n, H, W) or (n, H, W, C), or flat rows (n, pixels) with `image_shape`. The convolutional
-    autoencoder encodes them, as in the paper. A table (n, features) has no autoencoder: every eight neighbouring
-    features form a lower capsule.
+    Images are arrays (n, H, W) or (n, H, W, C), or flat rows (n, pixels) with `image_shape`. The
+    convolutional autoencoder encodes them, as in the paper. A table (n, features) has no
+    autoencoder: every eight neighbouring features form a lower capsule.
 
     Parameters
     ----------
@@ -63,9 +64,9 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     batch_size : int
     n_iter : int, epochs of the capsule layer
     image_shape : (H, W), (H, W, C) or None, the shape of the images in the rows of a flat X
-    value_range : (low, high) or "auto", what becomes 0 and 1; values outside are clipped. "auto" is 0 and 255 for
-        uint8 images, 0 and 1 for images within that range, else the minimum and maximum of X: of all
-        pixels, or of each feature.
+    value_range : (low, high) or "auto", what becomes 0 and 1; values outside are clipped. "auto" is
+        0 and 255 for uint8 images, 0 and 1 for images within that range, else the minimum and
+        maximum of X: of all pixels, or of each feature.
     config : mapping of further settings of `capspoe train`, such as {"iterations": 1, "channels": 64}
     verbose : int, print progress if not 0
     random_state : int, RandomState or None
@@ -101,10 +102,18 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.n_components, self.n_neurons, self.gate, self.neurons = n_components, n_neurons, gate, neurons
-        self.learning_rate, self.batch_size, self.n_iter = learning_rate, batch_size, n_iter
-        self.image_shape, self.value_range, self.config = image_shape, value_range, config
-        self.verbose, self.random_state = verbose, random_state
+        self.n_components = n_components
+        self.n_neurons = n_neurons
+        self.gate = gate
+        self.neurons = neurons
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.n_iter = n_iter
+        self.image_shape = image_shape
+        self.value_range = value_range
+        self.config = config
+        self.verbose = verbose
+        self.random_state = random_state
 
     # Training.
 
@@ -119,6 +128,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         stages = build_stages(config, self.model_)
         callbacks = [Printer()] if self.verbose else []
         blocks = self.range_.scaled(flat, self.model_.image)
+        # A table has no stage 1: its codes are known before training.
         if self.image_shape_ is None:
             rows = [self.model_.codec.encode(torch.from_numpy(block)).numpy() for block in blocks]
             fit(self.model_, None, stages, callbacks, codes=np.concatenate(rows))
@@ -132,14 +142,20 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         more = dict(self.config or {})
         wrong = [name for name in more if name in WITHOUT_FOLDER or name in SETTINGS.values()]
         if wrong:
-            raise InputError(f"config cannot set {wrong[0]!r}: an estimator has its own parameter for it, or none")
-        own = {name: getattr(self, parameter) for parameter, name in SETTINGS.items() if parameter != "random_state"}
+            reason = "an estimator has its own parameter for it, or none"
+            raise InputError(f"config cannot set {wrong[0]!r}: {reason}")
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
-        settings = {**own, **more, "layers": f"{self.n_components}x{self.n_neurons}", "seed": int(seed)}
-        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}  # as in grids
-        config = Config().replace(**plain)
+        settings = {name: getattr(self, parameter) for parameter, name in SETTINGS.items()}
+        settings |= more
+        settings["layers"] = f"{self.n_components}x{self.n_neurons}"
+        settings["seed"] = int(seed)
+        # Searches over grids give NumPy's numbers.
+        for name, value in settings.items():
+            if isinstance(value, np.generic):
+                settings[name] = value.item()
+        config = Config().replace(**settings)
         check(config)
         return config
 
@@ -152,7 +168,8 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
             X = np.asarray(X)
             if shape is not None and with_channels(X.shape[1:]) != with_channels(shape):
                 raise InputError(f"X has images of shape {X.shape[1:]}, but image_shape is {tuple(shape)}")
-            shape = X.shape[1:] if reset else shape
+            if reset:
+                shape = X.shape[1:]
             X = X.reshape(len(X), math.prod(X.shape[1:]))
         flat = validate_data(self, X, reset=reset, dtype="numeric", ensure_min_samples=1)
         if flat.dtype.kind not in "uif":
@@ -161,7 +178,8 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
             return flat, None
         shape = with_channels(shape)
         if math.prod(shape) != flat.shape[1]:
-            raise InputError(f"image_shape {shape} has {math.prod(shape)} pixels, but X has {flat.shape[1]} features")
+            needed = f"image_shape {shape} has {math.prod(shape)} pixels"
+            raise InputError(f"{needed}, but X has {flat.shape[1]} features")
         return flat, shape
 
     def _blocks(self, X: ArrayLike) -> Iterator[NDArray[np.float32]]:
@@ -190,50 +208,65 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float32]:
         """Rows decoded from poses (n, J N), on the scale of the training data.
 
-        With the gate one capsule is on: the only one that is not 0, or the one whose decoded row has the given poses.
+        With the gate one capsule is on: the only one that is not 0, or the one whose decoded row has
+        the given poses.
         """
         check_is_fitted(self)
-        top, (J, N) = self.model_.top, self.model_.top.upper
+        J, N = self.model_.top.upper
         poses = check_array(X, dtype=np.float32)
         if poses.shape[1] != J * N:
-            raise InputError(f"X must have {J * N} columns, {N} for each of {J} capsules, not {poses.shape[1]}")
-        h, on = torch.from_numpy(poses.reshape(-1, J, N).copy()), None
-        if top.gate.one_on:
-            active = (h != 0).any(-1)
-            several = active.sum(-1) != 1
-            on = active.int().argmax(-1)
-            if several.any():
-                on[several] = self._find_on(h[several])
-        return self.range_.original(self.model_.decode(h, None if on is None else on.numpy()))
+            needed = f"{J * N} columns, {N} for each of {J} capsules"
+            raise InputError(f"X must have {needed}, not {poses.shape[1]}")
+        h = torch.from_numpy(poses.reshape(-1, J, N).copy())
+        if not self.model_.top.gate.one_on:
+            return self.range_.original(self.model_.decode(h, None))
+        active = (h != 0).any(-1)
+        on = active.int().argmax(-1)
+        # `transform` gives the poses of all capsules, and does not say which one is on.
+        several = active.sum(-1) != 1
+        if several.any():
+            on[several] = self._find_on(h[several])
+        return self.range_.original(self.model_.decode(h, on.numpy()))
 
     @torch.no_grad()
     def _find_on(self, h: Tensor) -> Tensor:
-        """The capsule that is on, from the poses of all: decode each alone, and compare the poses of the result."""
-        top, (J, _) = self.model_.top, self.model_.top.upper
-        error = [
-            (top.hidden_mean(top(top.visible_mean(only(h, on), None, on)).z) - h).square().sum((1, 2))
-            for on in (torch.full((len(h),), j) for j in range(J))
-        ]
-        return torch.stack(error).argmin(0)
+        """The capsule that is on, from the poses of all.
+
+        Decode each alone, encode the result, and compare its poses with the given ones.
+        """
+        top = self.model_.top
+        J, _ = top.upper
+        errors = []
+        for j in range(J):
+            on = torch.full((len(h),), j)
+            x = top.visible_mean(only(h, on), None, on)
+            h_again = top.hidden_mean(top(x).z)
+            errors.append((h_again - h).square().sum((1, 2)))
+        return torch.stack(errors).argmin(0)
 
     def sample(
-        self, n_samples: int = 1, capsule: int | list[int] | None = None, random_state: Any = None
+        self,
+        n_samples: int = 1,
+        capsule: int | list[int] | None = None,
+        random_state: Any = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """New rows on the scale of the training data, and the capsule that was on for each.
 
-        `capsule` is a number, a list to cycle through, or None: in proportion to their use. Without `random_state`
-        every call returns the same rows.
+        `capsule` is a number, a list to cycle through, or None: in proportion to their use. Without
+        `random_state` every call returns the same rows.
         """
         check_is_fitted(self)
-        seed = 0 if random_state is None else check_random_state(random_state).randint(2**31)
+        seed = 0
+        if random_state is not None:
+            seed = check_random_state(random_state).randint(2**31)
         images, on = self.model_.sample(n_samples, capsule, seed=int(seed))
         return self.range_.original(images), on
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The log-likelihood of each row's code and, for images, of its pixels given it; higher is more typical.
+        """The log-likelihood of each row's code and, for images, of its pixels given the code.
 
-        Codes differ between autoencoders, so only models of plain features can be compared by it. It needs the gate
-        and gaussian neurons.
+        Higher is more typical. Codes differ between autoencoders, so only models of plain features
+        can be compared by it. It needs the gate and gaussian neurons.
         """
         return np.concatenate([self.model_.score(images).total for images in self._blocks(X)])
 
@@ -245,7 +278,10 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         """capsule0_0, capsule0_1, ...: the columns of `transform`."""
         check_is_fitted(self)
         J, N = self.model_.top.upper
-        return np.array([f"capsule{j}_{n}" for j in range(J) for n in range(N)], dtype=object)
+        names = []
+        for j in range(J):
+            names += [f"capsule{j}_{n}" for n in range(N)]
+        return np.array(names, dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:
         """The network as settings and arrays, which `skops` can store."""
@@ -262,7 +298,9 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         if stored:
             config = from_dict(stored["config"], "the estimator")
             self.model_ = new_network(config, self.image_shape_, self.n_features_in_).eval()
-            self.model_.load_weights({k: torch.from_numpy(v.copy()) for k, v in stored["weights"].items()})
+            # Stored arrays may be read-only; PyTorch needs its own.
+            weights = {k: torch.from_numpy(v.copy()) for k, v in stored["weights"].items()}
+            self.model_.load_weights(weights)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -162,7 +162,7 @@ def test_the_gallery_counts_images_and_labels(model, dataset):
         assert found.images[j] == pytest.approx(dataset.batch(rows[:3]) / 255)
         assert found.mean[j] == pytest.approx(decoded(model, j, model.prior.centre[j]), abs=1e-5)
         assert found.label_share[j] == pytest.approx(counts / len(rows))
-        name, share = gallery.commonest(found, j)[0]
+        name, share = gallery.most_common(found, j)[0]
         assert (name, share) == (dataset.classes[counts.argmax()], pytest.approx(counts.max() / len(rows)))
         row = gallery.gallery_rows(found)[j]
         assert f"{name}: {100 * share:.0f}%" in row.remark
@@ -175,9 +175,9 @@ def test_a_capsule_may_have_no_images_and_labels_may_be_far_apart(model, dataset
     encoded = model.encode(dataset.batch([0, 1, 2]))
     encoded.on[:] = np.eye(4)[2]
     found = gallery.gallery(model, far, encoded)
-    assert gallery.commonest(found, 2) == [("7", pytest.approx(2 / 3)), ("2147483647", pytest.approx(1 / 3))]
+    assert gallery.most_common(found, 2) == [("7", pytest.approx(2 / 3)), ("2147483647", pytest.approx(1 / 3))]
     assert found.share.tolist() == [0, 0, 1, 0]
-    assert gallery.commonest(found, 0) == []
+    assert gallery.most_common(found, 0) == []
     assert [len(group) for group in gallery.gallery_rows(found)[0].groups] == [1, 0]
     gallery.draw_gallery(found)
     unlabelled = SimpleNamespace(batch=dataset.batch, labels=None, classes=None)

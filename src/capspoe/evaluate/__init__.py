@@ -9,9 +9,12 @@ from typing import Any
 __all__ = ["evaluate", "quick_scores", "variant"]
 
 
-def __getattr__(name: str) -> Any:  # the baselines' libraries take seconds to import, and figures need none of them
+def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Here, since the baselines' libraries take seconds to import, and figures need none of them.
     from capspoe.evaluate import baselines, run
 
-    return getattr(baselines if name == "variant" else run, name)
+    if name == "variant":
+        return baselines.variant
+    return getattr(run, name)

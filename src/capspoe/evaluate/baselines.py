@@ -51,14 +51,22 @@ SAME_AS_RUN = (
     "size", "crop", "colour", "limit", "skip_bad", "channels", "layers", "autoencoder_epochs", "epochs", "min_steps",
     "batch_size", "seed", "threads",
 )  # fmt: skip
-RBM_RATE, RBM_GIBBS = 0.02, 1000  # learning rate; steps from random hidden units to a sample
+RBM_RATE = 0.02  # learning rate
+RBM_GIBBS = 1000  # steps from random hidden units to a sample
 
 
-def output(network: Network, data: EvaluationData, prior: str | None = None, probed: bool = True) -> Output:
+def output(
+    network: Network,
+    data: EvaluationData,
+    prior: str | None = None,
+    probed: bool = True,
+) -> Output:
     """Samples of a capsule network, and its winners and poses on the codes of the run."""
     images = sample(network, data.samples, prior=prior, seed=data.seed).images
     winner = encode_codes(network, data.test.codes).on.argmax(1)
-    return Output(images, winner, partial(poses, network) if probed else None)
+    if not probed:
+        return Output(images, winner)
+    return Output(images, winner, partial(poses, network))
 
 
 def poses(network: Network, split: Split) -> np.ndarray:
@@ -66,7 +74,10 @@ def poses(network: Network, split: Split) -> np.ndarray:
 
 
 def own(data: EvaluationData) -> Models:
-    """Training images and their reconstructions, which no model beats by much, and samples of several kinds."""
+    """Samples of several kinds, beside training images and their reconstructions.
+
+    No model beats the training images by much, so they and their reconstructions are the floor.
+    """
     training, _ = in_memory(data.all_train, data.samples)
     make = partial(output, data.network, data)
     reconstruct = data.network.reconstruct
@@ -76,7 +87,9 @@ def own(data: EvaluationData) -> Models:
 
     models: Models = {
         "floor: training images": lambda: Output(training),
-        "floor: autoencoder reconstructions": lambda: Output(reconstruct(training, "autoencoder")),
+        "floor: autoencoder reconstructions": lambda: Output(
+            reconstruct(training, "autoencoder"),
+        ),
         "floor: capsule reconstructions": lambda: Output(reconstruct(training)),
         "capspoe": make,
         "capspoe, both scales 1": partial(sampled, prior_scale=1.0, logit_scale=1.0),
@@ -91,6 +104,7 @@ def own(data: EvaluationData) -> Models:
 def variant(network: CapsulePoE, codes: np.ndarray, **changes: Any) -> CapsulePoE:
     """The network with other settings; its capsules are retrained on codes (n, I, M) if necessary."""
     config = network.config.replace(**changes)
+    # Sampling settings leave the weights as they are: a copy is enough.
     if changes and SAMPLING.issuperset(changes):
         other = copy.deepcopy(network)
         other.config = config
@@ -98,6 +112,7 @@ def variant(network: CapsulePoE, codes: np.ndarray, **changes: Any) -> CapsulePo
         if "prior_components" in changes:
             fit_prior(other, codes, config.seed, config.prior_components)
         return other
+    # All else changes the capsules; the codec is the run's own, so that the codes still fit.
     other = CapsulePoE.build(config, network.image)
     other.codec.load_state_dict(network.codec.state_dict())
     fit(other, None, build_stages(config, other), codes=codes)
@@ -106,26 +121,47 @@ def variant(network: CapsulePoE, codes: np.ndarray, **changes: Any) -> CapsulePo
 
 def variant_rows(data: EvaluationData, name: str, changes: dict[str, Any]) -> Models:
     """A variant, sampled in two ways if it was trained."""
+    # Trained once, by the first row that needs it.
     other = cache(lambda: variant(data.network, data.train.codes, **changes))
     if SAMPLING.issuperset(changes):
         return {name: lambda: output(other(), data, "fitted", probed=False)}
     return {
         name: lambda: output(other(), data, "fitted"),
-        f"{name}, the paper's sampling": lambda: output(other(), data, "standard", probed=False),
+        f"{name}, the paper's sampling": lambda: output(
+            other(),
+            data,
+            "standard",
+            probed=False,
+        ),
     }
 
 
 def variants(data: EvaluationData, quick: bool, ablate: bool) -> list[Models]:
-    """Variants that differ from the run: ablations, and unless `quick` binary neurons and routing (or none)."""
+    """Variants that differ from the run: ablations and, unless `quick`, other neurons and routing."""
     c = data.network.config
-    rate = c.learning_rate * NEURONS["binary"].learning_rate / data.network.top.neurons.learning_rate
+    # Binary neurons learn at a rate of their own: scale it as the run's was scaled.
+    neurons = data.network.top.neurons
+    rate = c.learning_rate * NEURONS["binary"].learning_rate / neurons.learning_rate
     slow: dict[str, dict[str, Any]] = {
-        "binary neurons with the gate": {"neurons": "binary", "gate": "winner", "learning_rate": rate},
+        "binary neurons with the gate": {
+            "neurons": "binary",
+            "gate": "winner",
+            "learning_rate": rate,
+        },
         "three routing iterations": {"iterations": 3},
         "one routing iteration": {"iterations": 1},
     }
-    chosen = ({} if quick else slow) | (ABLATIONS if ablate else {})
-    return [variant_rows(data, name, new) for name, new in chosen.items() if c != c.replace(**new)]
+    chosen: dict[str, dict[str, Any]] = {}
+    if not quick:
+        chosen |= slow
+    if ablate:
+        chosen |= ABLATIONS
+    models = []
+    for name, changes in chosen.items():
+        # A variant with the run's own settings would be the run again.
+        if c != c.replace(**changes):
+            models.append(variant_rows(data, name, changes))
+    return models
 
 
 def literal_config(like: Config) -> Config:
@@ -135,10 +171,16 @@ def literal_config(like: Config) -> Config:
 
 
 def literal(data: EvaluationData, folder: Path) -> Output:
-    """The paper to the letter: both stages are trained into the folder, since its codes have no noise."""
+    """The paper to the letter; both stages are trained into the folder, as its codes lack noise."""
     network = train_run(literal_config(data.network.config), folder, quiet=True).model
-    made = output(network, EvaluationData(network, data.samples, data.seed))
-    return made._replace(features=lambda s: poses(network, s._replace(codes=codes_in_memory(network, s.pixels))))
+    own_data = EvaluationData(network, data.samples, data.seed)
+
+    def features(split: Split) -> np.ndarray:
+        # The probe's split has the codes of the run, which this network's autoencoder does not know.
+        own_codes = codes_in_memory(network, split.pixels)
+        return poses(network, split._replace(codes=own_codes))
+
+    return output(network, own_data)._replace(features=features)
 
 
 class Units(Codec):
@@ -159,7 +201,11 @@ def rbm(data: EvaluationData) -> Output:
     layer = CapsuleLayer.rbm(codes.shape[1], math.prod(data.network.top.upper), seed=config.seed)
     schedule = Schedule(config.epochs, config.batch_size, config.min_steps, config.seed)
     stage = CapsuleStage(
-        0, schedule, learning_rate=RBM_RATE, momentum=config.momentum, weight_decay=config.weight_decay
+        0,
+        schedule,
+        learning_rate=RBM_RATE,
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
     )
     fit(Network(Units(codes.shape[1]), [layer]), None, [stage], codes=codes)
 
@@ -168,14 +214,17 @@ def rbm(data: EvaluationData) -> Output:
         parts = torch.from_numpy(flat(split))[..., None].split(CHUNK)
         return torch.cat([layer.hidden_mean(layer(part).z)[..., 0] for part in parts]).numpy()
 
-    return Output(data.decode(sample_rbm(layer, data.samples, RBM_GIBBS, data.seed)), features=features)
+    samples = sample_rbm(layer, data.samples, RBM_GIBBS, data.seed)
+    return Output(data.decode(samples), features=features)
 
 
 @torch.no_grad()
 def sample_rbm(layer: CapsuleLayer, count: int, steps: int, seed: int) -> np.ndarray:
     """Visible means (count, V) after Gibbs steps from random hidden units."""
     rng = torch.Generator().manual_seed(seed)
-    w_HV, a, b = layer.w_JNMI[:, 0, 0], layer.a[:, 0], layer.b[:, 0]
+    w_HV = layer.w_JNMI[:, 0, 0]
+    a = layer.a[:, 0]
+    b = layer.b[:, 0]
     h = (torch.rand(count, len(b), generator=rng) < 0.5).float()
     for _ in range(steps):
         x = (torch.rand(count, len(a), generator=rng) < torch.sigmoid(h @ w_HV + a)).float()
@@ -188,25 +237,38 @@ def vae(data: EvaluationData) -> Models:
 
     The second row draws from a mixture fitted to its latents, with the capsules' tricks.
     """
-    c, (J, N), pixels = data.network.config, data.network.top.upper, data.train.pixels
-    conv = ConvAutoencoder(data.network.image, c.channels, dropout=0.0, code_noise=0.0, seed=c.seed)
+    c = data.network.config
+    J, N = data.network.top.upper
+    pixels = data.train.pixels
+    conv = ConvAutoencoder(
+        data.network.image,
+        c.channels,
+        dropout=0.0,
+        code_noise=0.0,
+        seed=c.seed,
+    )
     conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    size, latents = math.prod(conv.code_shape), N + round(math.log2(J))
+    size = math.prod(conv.code_shape)
+    latents = N + round(math.log2(J))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(c.seed)
-        posterior, expand = nn.Linear(size, 2 * latents), nn.Linear(latents, size)
+        posterior = nn.Linear(size, 2 * latents)
+        expand = nn.Linear(latents, size)
 
-    def encode(images: Float[Tensor, "B C H W"]) -> tuple[Tensor, ...]:  # mean and log variance, (B, L) each
+    def encode(images: Float[Tensor, "B C H W"]) -> tuple[Tensor, ...]:
+        """The mean and the log variance of the posterior, both (B, L)."""
         return posterior(F.leaky_relu(conv.code_logits(images)).flatten(1)).chunk(2, -1)
 
     def image_logits(z: Float[Tensor, "B L"], scale: float = 1.0) -> Float[Tensor, "B C H W"]:
         return conv.image_logits(torch.sigmoid(scale * expand(z)).view(-1, *conv.code_shape))
 
-    def loss(index: np.ndarray) -> Float[Tensor, ""]:  # the negative evidence lower bound, in nats per image
+    def loss(index: np.ndarray) -> Float[Tensor, ""]:
+        """The negative evidence lower bound, in nats per image."""
         images = as_tensor(pixels[index])
         mean, log_variance = encode(images)
         z = mean + torch.exp(log_variance / 2) * torch.randn_like(mean)
-        reconstruction = F.binary_cross_entropy_with_logits(image_logits(z), images, reduction="sum")
+        logits = image_logits(z)
+        reconstruction = F.binary_cross_entropy_with_logits(logits, images, reduction="sum")
         divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum() / 2
         return (reconstruction + divergence) / len(images)
 
@@ -218,9 +280,11 @@ def vae(data: EvaluationData) -> Models:
     @cache
     def train() -> None:
         # Twice the epochs take about as long as the whole run.
-        steps = Schedule(2 * c.autoencoder_epochs, c.batch_size, c.min_steps, c.seed).steps(len(pixels))
+        schedule = Schedule(2 * c.autoencoder_epochs, c.batch_size, c.min_steps, c.seed)
+        steps = schedule.steps(len(pixels))
         optimizer = torch.optim.Adam(nn.ModuleList([conv, posterior, expand]).parameters(), 1e-3)
-        minimize(loss, CosineAnnealingLR(optimizer, steps), len(pixels), c.batch_size, steps, c.seed)
+        rates = CosineAnnealingLR(optimizer, steps)
+        minimize(loss, rates, len(pixels), c.batch_size, steps, c.seed)
 
     @torch.no_grad()
     def decode(z: Float[Tensor, "B L"], scale: float = 1.0) -> np.ndarray:
@@ -233,12 +297,14 @@ def vae(data: EvaluationData) -> Models:
         prior = CapsulePrior(1, latents, J * c.prior_components)
         prior.fit(0, known, c.seed)
         some = evenly_spaced(len(known), BRIGHTNESS_IMAGES)
+        # The rule of the capsules: the largest scale that preserves the mean brightness.
         scale = c.logit_scale or largest_logit_scale(
             lambda scale: torch.from_numpy(decode(torch.from_numpy(known[some]), scale)).mean(0),
             as_tensor(pixels[some]).permute(0, 2, 3, 1).mean(0),
         )
         winner = KMeans(J, n_init=3, random_state=0).fit(known).predict(means(data.test))
-        return Output(decode(draw(prior, data, c.prior_scale)[1], scale), winner, means)
+        _, latent = draw(prior, data, c.prior_scale)
+        return Output(decode(latent, scale), winner, means)
 
     def plain() -> Output:
         train()
@@ -248,4 +314,7 @@ def vae(data: EvaluationData) -> Models:
     return {"convolutional VAE": plain, "convolutional VAE + mixture of its latents": with_mixture}
 
 
-SLOW: list[Callable[[EvaluationData], Models]] = [lambda data: {"RBM on the codes": partial(rbm, data)}, vae]
+SLOW: list[Callable[[EvaluationData], Models]] = [
+    lambda data: {"RBM on the codes": partial(rbm, data)},
+    vae,
+]

@@ -18,7 +18,8 @@ from capspoe.train.codes import code_batch, codes_in_memory
 
 CHUNK = 512
 MAX_IMAGES = 60_000  # of each split, evenly spaced, to bound time and memory
-MIN_TRAIN, MIN_TEST = 20, 10  # images; MIN_TEST is twice the neighbours of precision and recall
+MIN_TRAIN = 20  # images
+MIN_TEST = 10  # images, twice the neighbours of precision and recall
 MAX_CLASSES = 10_000  # every class up to the largest label takes memory
 
 
@@ -31,7 +32,8 @@ class Split(NamedTuple):
 
     def spread(self, count: int) -> "Split":
         """At most `count` evenly spaced images."""
-        return Split(*(part[evenly_spaced(len(self.pixels), count)] for part in self))
+        rows = evenly_spaced(len(self.pixels), count)
+        return Split(self.pixels[rows], self.labels[rows], self.codes[rows])
 
 
 class Output(NamedTuple):
@@ -43,7 +45,10 @@ class Output(NamedTuple):
 
 
 class EvaluationData:
-    """The images of a run and their codes. Test images are also the reference set that samples are compared with."""
+    """The images of a run and their codes.
+
+    Test images are also the reference set that samples are compared with.
+    """
 
     def __init__(self, network: CapsulePoE, samples: int = 2000, seed: int = 0) -> None:
         self.network = network
@@ -51,17 +56,18 @@ class EvaluationData:
         self.seed = seed
         c = network.config
         J = network.top.upper[0]
-        self.all_train, self.test_set = (open_for(c, network.image, split=name) for name in ("train", "test"))
-        self.train_set = self.all_train if c.limit is None else self.all_train.first(c.limit)
-        needed = (self.train_set, "training", max(MIN_TRAIN, J)), (self.test_set, "test", MIN_TEST)
-        for found, name, least in needed:
-            if len(found) < least:
-                few = f"{len(found)} {name} images are too few for {J} capsules"
-                raise DataError(f"{few}; give {least} or more")
+        self.all_train = open_for(c, network.image, split="train")
+        self.test_set = open_for(c, network.image, split="test")
+        self.train_set = self.all_train
+        if c.limit is not None:
+            self.train_set = self.all_train.first(c.limit)
+        check_size(self.train_set, "training", max(MIN_TRAIN, J), J)
+        check_size(self.test_set, "test", MIN_TEST, J)
+        # Scores that compare with labels need at least two of them, in every set.
         sets = (self.train_set, self.test_set, self.all_train)
-        labels = [np.unique([0] if dataset.labels is None else dataset.labels) for dataset in sets]
-        self.labelled = all(len(found) > 1 for found in labels)
-        self.classes = int(max(found[-1] for found in labels)) + 1
+        labels_by_set = [distinct_labels(dataset) for dataset in sets]
+        self.labelled = all(len(labels) > 1 for labels in labels_by_set)
+        self.classes = int(max(labels[-1] for labels in labels_by_set)) + 1
         if self.classes > MAX_CLASSES:
             raise DataError(f"labels go up to {self.classes - 1}; number the classes 0, 1, 2, ...")
 
@@ -101,9 +107,24 @@ class EvaluationData:
         return clustering_scores(winner, self.test.labels, self.network.top.upper[0], self.classes)
 
 
+def check_size(dataset: Dataset, name: str, minimum: int, J: int) -> None:
+    if len(dataset) < minimum:
+        few = f"{len(dataset)} {name} images are too few for {J} capsules"
+        raise DataError(f"{few}; give {minimum} or more")
+
+
+def distinct_labels(dataset: Dataset) -> np.ndarray:
+    """The labels that occur, ascending; 0 alone without labels."""
+    if dataset.labels is None:
+        return np.array([0])
+    return np.unique(dataset.labels)
+
+
 def in_memory(dataset: Dataset, count: int = MAX_IMAGES) -> Labelled:
     pixels, labels = dataset.spread(count).images(workers_for(dataset))
-    return pixels, np.zeros(len(pixels), np.int64) if labels is None else labels
+    if labels is None:
+        labels = np.zeros(len(pixels), np.int64)
+    return pixels, labels
 
 
 @torch.no_grad()

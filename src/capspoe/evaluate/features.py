@@ -1,4 +1,4 @@
-"""The feature net in which images are compared: a small classifier of the data set's own training images."""
+"""The feature net in which images are compared: a small classifier of the training images."""
 
 import hashlib
 import json
@@ -22,7 +22,10 @@ from capspoe.run.checkpoint import json_bytes, tensor_bytes
 
 FEATURES = 128
 VERSION = 1  # increment when the net or its training changes, so that cached nets are not used
-SEED, EPOCHS, BATCH, RATE = 0, 3, 128, 4e-3
+SEED = 0
+EPOCHS = 3
+BATCH = 128
+RATE = 4e-3
 MIN_STEPS = 1500  # small data sets get extra epochs
 CHUNK = 500
 
@@ -58,7 +61,8 @@ class FeatureNet(nn.Module):
 
     def fit(self, train: Labelled) -> None:
         """Adam, with a short warm-up and a learning rate that falls to 0."""
-        pixels, targets = train[0], torch.from_numpy(train[1])
+        pixels, labels = train
+        targets = torch.from_numpy(labels)
         per_epoch = -(-len(pixels) // BATCH)
         steps = per_epoch * max(EPOCHS, -(-MIN_STEPS // per_epoch))
         adam = torch.optim.Adam(self.parameters(), RATE)
@@ -73,22 +77,37 @@ class FeatureNet(nn.Module):
     @torch.no_grad()
     def see(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Features (n, 128), float64, and predicted classes (n,) of images (n, H, W, C)."""
-        parts = [self.features(as_tensor(images[k : k + CHUNK])) for k in range(0, len(images), CHUNK)]
-        classes = [self.last(part).argmax(-1) for part in parts]
-        return torch.cat(parts).double().numpy(), torch.cat(classes).numpy()
+        features = []
+        classes = []
+        for start in range(0, len(images), CHUNK):
+            part = self.features(as_tensor(images[start : start + CHUNK]))
+            features.append(part)
+            classes.append(self.last(part).argmax(-1))
+        return torch.cat(features).double().numpy(), torch.cat(classes).numpy()
 
 
 def as_tensor(images: np.ndarray) -> Float[Tensor, "B C H W"]:
     x = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float()
-    return x / 255 if images.dtype == np.uint8 else x
+    if images.dtype == np.uint8:
+        return x / 255
+    return x
 
 
-def minimize(loss: Loss, schedule: LRScheduler, count: int, batch_size: int, steps: int, seed: int) -> None:
-    """Minimize the loss over shuffled batches of `count` images, with the optimizer of the schedule."""
-    per_epoch, optimizer = -(-count // batch_size), schedule.optimizer
+def minimize(
+    loss: Loss,
+    schedule: LRScheduler,
+    count: int,
+    batch_size: int,
+    steps: int,
+    seed: int,
+) -> None:
+    """Minimize the loss over shuffled batches of `count` images, by the schedule's optimizer."""
+    per_epoch = -(-count // batch_size)
+    optimizer = schedule.optimizer
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
         for step in range(steps):
+            # A new order for every epoch.
             if step % per_epoch == 0:
                 order = np.random.default_rng([seed % 2**64, step]).permutation(count)
             start = step % per_epoch * batch_size
@@ -100,14 +119,19 @@ def minimize(loss: Loss, schedule: LRScheduler, count: int, batch_size: int, ste
 
 
 def feature_net(name: str, train: Labelled, test: Labelled) -> FeatureNet:
-    """The feature net of a labelled data set, from the cache or trained now; only one process trains it."""
+    """The feature net of a labelled data set, from the cache or trained now.
+
+    Only one process trains it; the others wait.
+    """
     classes = int(max(train[1].max(), test[1].max())) + 1
     settings = {"version": VERSION, "seed": SEED, "epochs": EPOCHS, "rate": RATE, "batch": BATCH}
-    digest = hashlib.sha256()  # of everything that the net and its accuracy depend on
+    # The file is named by a digest of everything that the net and its accuracy depend on.
+    digest = hashlib.sha256()
     for array in (*train, *test):
         digest.update(np.ascontiguousarray(array).data)
     digest.update(json.dumps([settings, list(train[0].shape)]).encode())
-    plain, folder = re.sub(r"[^\w-]+", "-", Path(name).name) or "images", cache_dir() / "features"
+    plain = re.sub(r"[^\w-]+", "-", Path(name).name) or "images"
+    folder = cache_dir() / "features"
     file = folder / f"{plain}-{digest.hexdigest()[:16]}.safetensors"
     with locked(folder, wait=True):
         if stored := read(file, train[0].shape[1:], classes):
@@ -134,9 +158,12 @@ def read(file: Path, image: tuple[int, ...], classes: int) -> FeatureNet | None:
     """A cached net, or None if it is missing or damaged."""
     net = FeatureNet(image, classes)
     try:
-        net.info, weights = json.loads(file.with_suffix(".json").read_text("utf-8")), file.read_bytes()
+        net.info = json.loads(file.with_suffix(".json").read_text("utf-8"))
+        weights = file.read_bytes()
         net.load_state_dict(safetensors.torch.load(weights))
         intact = hashlib.sha256(weights).hexdigest() == net.info["sha256"]
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError):
         return None
-    return net.eval() if intact else None
+    if not intact:
+        return None
+    return net.eval()

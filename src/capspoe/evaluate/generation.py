@@ -12,37 +12,59 @@ NEIGHBOURS = 5  # docs/evaluation.md has the scores for other numbers
 Features = Float[np.ndarray, "n d"]
 
 
-def generation_scores(real: Features, fake: Features, neighbours: int = NEIGHBOURS) -> dict[str, float]:
-    """FID against all real images; the other scores against as many of them as there are generated ones."""
+def generation_scores(
+    real: Features,
+    fake: Features,
+    neighbours: int = NEIGHBOURS,
+) -> dict[str, float]:
+    """FID against all real images, the other scores against as many as there are generated ones."""
     some = real[evenly_spaced(len(real), len(fake))]
-    return {"fid": fid(real, fake), "kid": kid(some, fake), **neighbour_scores(some, fake, neighbours)}
+    return {
+        "fid": fid(real, fake),
+        "kid": kid(some, fake),
+        **neighbour_scores(some, fake, neighbours),
+    }
 
 
 def fid(real: Features, fake: Features) -> float:
-    r"""|m_p - m_q|^2 + tr(S_p + S_q - 2 (S_p S_q)^{1/2}): between Gaussians fitted to both (Heusel et al. 2017)."""
-    cov_p, cov_q = (np.atleast_2d(np.cov(x, rowvar=False)) for x in (real, fake))
-    # tr (S_p S_q)^{1/2} from the eigenvalues of the symmetric S_p^{1/2} S_q S_p^{1/2}: works for singular matrices.
+    r"""|m_p - m_q|^2 + tr(S_p + S_q - 2 (S_p S_q)^{1/2}), of Gaussians fitted to both sets.
+
+    Heusel et al. 2017.
+    """
+    cov_p = np.atleast_2d(np.cov(real, rowvar=False))
+    cov_q = np.atleast_2d(np.cov(fake, rowvar=False))
+    # tr (S_p S_q)^{1/2} from the eigenvalues of the symmetric S_p^{1/2} S_q S_p^{1/2}, which also
+    # works for singular matrices.
     values, vectors = np.linalg.eigh(cov_p)
     root = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
     trace = np.sqrt(np.clip(np.linalg.eigvalsh(root @ cov_q @ root), 0, None)).sum()
-    distance = ((real.mean(0) - fake.mean(0)) ** 2).sum() + np.trace(cov_p) + np.trace(cov_q) - 2 * trace
+    between_means = ((real.mean(0) - fake.mean(0)) ** 2).sum()
+    distance = between_means + np.trace(cov_p) + np.trace(cov_q) - 2 * trace
+    # Rounding can push the distance of equal sets below 0.
     return float(max(distance, 0.0))
 
 
 def kid(real: Features, fake: Features) -> float:
-    r"""Squared maximum mean discrepancy with the kernel (x.y / d + 1)^3, unbiased (Binkowski et al. 2018).
+    r"""Squared maximum mean discrepancy with the kernel (x.y / d + 1)^3 (Binkowski et al. 2018).
 
-    \sum_{i \ne j} k(x_i, x_j) / (n (n - 1)) + the same for y - 2 \sum_{ij} k(x_i, y_j) / (n m). It can be negative.
+    \sum_{i \ne j} k(x_i, x_j) / (n (n - 1)) + the same for y - 2 \sum_{ij} k(x_i, y_j) / (n m).
+    The estimate is unbiased, so it can be negative.
     """
 
     def within(x: Features) -> float:
+        # Pairs of a point with itself are on the diagonal, and do not count.
         kernel = polynomial_kernel(x, degree=3)
         return (kernel.sum() - np.trace(kernel)) / (len(x) * (len(x) - 1))
 
-    return float(within(real) + within(fake) - 2 * polynomial_kernel(real, fake, degree=3).mean())
+    between = polynomial_kernel(real, fake, degree=3).mean()
+    return float(within(real) + within(fake) - 2 * between)
 
 
-def neighbour_scores(real: Features, fake: Features, neighbours: int = NEIGHBOURS) -> dict[str, float]:
+def neighbour_scores(
+    real: Features,
+    fake: Features,
+    neighbours: int = NEIGHBOURS,
+) -> dict[str, float]:
     """Scores by balls that reach from each point to its k-th nearest neighbour among its own kind.
 
     precision : share of generated images inside the ball of some real one (Kynkaanniemi et al. 2019)
@@ -62,11 +84,15 @@ def neighbour_scores(real: Features, fake: Features, neighbours: int = NEIGHBOUR
 
 
 def distances(x: Features, y: Features) -> Float[np.ndarray, "n m"]:
-    """Euclidean distances of all pairs; exactly 0 for equal points, which the faster modes of `cdist` do not give."""
-    a, b = (torch.from_numpy(v).float() for v in (x, y))
+    """Euclidean distances of all pairs; exactly 0 for equal points."""
+    a = torch.from_numpy(x).float()
+    b = torch.from_numpy(y).float()
+    # The faster modes of `cdist` do not give 0 for equal points.
     return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").numpy()
 
 
 def radii(x: Features, k: int) -> Float[np.ndarray, " n"]:
-    """Distance of each point to its k-th nearest neighbour; the nearest point of all is the point itself."""
-    return np.partition(distances(x, x), min(k, len(x) - 1), axis=1)[:, min(k, len(x) - 1)]
+    """Distance of each point to its k-th nearest neighbour."""
+    # Counted from 0, since the nearest point of all is the point itself.
+    nearest = min(k, len(x) - 1)
+    return np.partition(distances(x, x), nearest, axis=1)[:, nearest]

@@ -1,7 +1,8 @@
 """Linear models of the codes, treated like the capsules.
 
-They get the same codes, as many groups and dimensions, the same images to fit on, the same mixture prior, prior scale
-and rule for the logit scale. "Plain" leaves these out: one Gaussian for each group, and both scales 1.
+They get the same codes, as many groups and dimensions, the same images to fit on, the same mixture
+prior, prior scale and rule for the logit scale. "Plain" leaves these out: one Gaussian for each
+group, and both scales 1.
 """
 
 import warnings
@@ -24,7 +25,7 @@ from capspoe.model.prior import CapsulePrior
 from capspoe.train.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
 from capspoe.train.spectral import majority, nearest, pca_points, spectral_groups
 
-MIXTURE_DIMENSIONS = 64  # principal components of the codes in which the mixture of J K Gaussians lives
+MIXTURE_DIMENSIONS = 64  # principal components of the codes, for the mixture of J K Gaussians
 MIXTURE_IMAGES = 20_000  # codes that it is fitted to: all of them take ten minutes
 FACTOR_ITERATIONS = 20
 
@@ -40,10 +41,12 @@ def flat(split: Split) -> Float[np.ndarray, "n V"]:
 
 def spectral(data: EvaluationData) -> Groups:
     """The gate's targets; a test code takes the majority of its nearest training codes."""
-    c, J = data.network.config, data.network.top.upper[0]
+    c = data.network.config
+    J = data.network.top.upper[0]
     train = spectral_groups(data.train.codes, J, c.neighbours, c.seed)
     if train is None:
         return kmeans(data)
+    # Test codes are projected on the components of the training codes: both live in one space.
     known = pca_points(data.train.codes, c.seed)
     new = pca_points(data.test.codes, c.seed, fitted_to=data.train.codes)
     return train, majority(train[nearest(new, known, c.neighbours)])
@@ -57,38 +60,63 @@ def kmeans(data: EvaluationData) -> Groups:
 class LinearGroups:
     """In every group of codes a linear model, and a prior of its latents like that of a capsule's pose."""
 
-    def __init__(self, data: EvaluationData, group: np.ndarray, make: Make, dimensions: int, components: int) -> None:
-        config, codes = data.network.config, flat(data.train)
-        group = np.unique(group, return_inverse=True)[1]  # no empty groups
+    def __init__(
+        self,
+        data: EvaluationData,
+        group: np.ndarray,
+        make: Make,
+        dimensions: int,
+        components: int,
+    ) -> None:
+        config = data.network.config
+        codes = flat(data.train)
+        # Number the groups anew, so that none is empty.
+        group = np.unique(group, return_inverse=True)[1]
         J = int(group.max()) + 1
-        self.data, self.models = data, []
+        self.data = data
+        self.models: list[Any] = []
         self.prior = CapsulePrior(J, dimensions, components)
         self.prior.use.copy_(torch.from_numpy(np.bincount(group, minlength=J) / len(group)))
+        images_for_prior = PRIOR_IMAGES if J > 1 else MIXTURE_IMAGES
         for j in range(J):
             own = codes[group == j]
-            own = own if len(own) > 1 else np.repeat(own, 2, 0)
+            # Neither PCA nor factor analysis can be fitted to a single code.
+            if len(own) == 1:
+                own = np.repeat(own, 2, 0)
+            latents = max(1, min(dimensions, len(own) - 1, codes.shape[1]))
             with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-                model = make(max(1, min(dimensions, len(own) - 1, codes.shape[1]))).fit(own)
+                model = make(latents).fit(own)
             self.models.append(model)
-            some = evenly_spaced(len(own), PRIOR_IMAGES if J > 1 else MIXTURE_IMAGES)
+            some = evenly_spaced(len(own), images_for_prior)
             self.prior.fit(j, self.latents(own[some], j), config.seed)
         self.logit_scale = config.logit_scale or self.find_logit_scale(codes, group)
 
     def latents(self, codes: Float[np.ndarray, "n V"], j: int) -> Float[np.ndarray, "n N"]:
-        found = self.models[j].transform(codes)
-        return np.pad(found, ((0, 0), (0, self.prior.mean.shape[-1] - found.shape[1])))
+        latent = self.models[j].transform(codes)
+        # A small group has a model of fewer latents; the rest are 0.
+        missing = self.prior.mean.shape[-1] - latent.shape[1]
+        return np.pad(latent, ((0, 0), (0, missing)))
 
     def images(
-        self, group: Int[np.ndarray, " n"], latent: Float[np.ndarray, "n N"], logit_scale: float
+        self,
+        group: Int[np.ndarray, " n"],
+        latent: Float[np.ndarray, "n N"],
+        logit_scale: float,
     ) -> np.ndarray:
         codes = np.empty((len(group), len(self.models[0].mean_)))
         for j, model in enumerate(self.models):
             rows = group == j
-            codes[rows] = model.mean_ + latent[rows][:, : len(model.components_)] @ model.components_
+            own_latent = latent[rows][:, : len(model.components_)]
+            codes[rows] = model.mean_ + own_latent @ model.components_
         odds = torch.logit(torch.from_numpy(codes), eps=1e-6)
         return self.data.decode(torch.sigmoid(logit_scale * odds).numpy())
 
-    def find_logit_scale(self, codes: Float[np.ndarray, "n V"], group: Int[np.ndarray, " n"]) -> float:
+    def find_logit_scale(
+        self,
+        codes: Float[np.ndarray, "n V"],
+        group: Int[np.ndarray, " n"],
+    ) -> float:
+        """The largest scale that preserves the mean brightness, as the capsules have it."""
         some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
         latent = np.concatenate([self.latents(codes[[i]], group[i]) for i in some])
         return largest_logit_scale(
@@ -105,7 +133,10 @@ class LinearGroups:
 
 
 def draw(prior: CapsulePrior, data: EvaluationData, scale: float | None) -> tuple[Tensor, Tensor]:
-    """Groups (n,) in proportion to their use, and latents (n, N) from their mixtures; None: one Gaussian for each."""
+    """Groups (n,) in proportion to their use, and latents (n, N) from their mixtures.
+
+    Without a scale, each group's latents are drawn from one Gaussian.
+    """
     noise = Noise(data.seed, 0, torch.arange(data.samples))
     group = noise.choose(100, prior.use.expand(data.samples, -1))
     if scale is None:
@@ -113,31 +144,46 @@ def draw(prior: CapsulePrior, data: EvaluationData, scale: float | None) -> tupl
     return group, prior.sample(group, noise, scale)
 
 
-def rows(name: str, make: Callable[[], LinearGroups], winner: Winner, plain: float | None) -> Models:
-    """A linear model with the capsules' tricks, and plain: with `plain` as the scale of its prior."""
+def rows(
+    name: str,
+    make: Callable[[], LinearGroups],
+    winner: Winner,
+    plain: float | None,
+) -> Models:
+    """A linear model with the capsules' tricks, and plain: with `plain` as its prior's scale."""
+    # Fitted once, by the first row that needs it.
     model = cache(make)
 
     def full() -> Output:
         scale = model().data.network.config.prior_scale
-        return Output(model().sample(scale, model().logit_scale), winner(), model().features)
+        images = model().sample(scale, model().logit_scale)
+        return Output(images, winner(), model().features)
 
     return {name: full, f"{name}, plain": lambda: Output(model().sample(plain))}
 
 
 def grouped(data: EvaluationData, name: str, groups: Callable[[], Groups], make: Make) -> Models:
     """A linear model in each group, of as many dimensions as a pose."""
-    N, K = data.network.top.upper[1], data.network.config.prior_components
-    return rows(name, lambda: LinearGroups(data, groups()[0], make, N, K), lambda: groups()[1], None)
+    N = data.network.top.upper[1]
+    K = data.network.config.prior_components
+
+    def model() -> LinearGroups:
+        return LinearGroups(data, groups()[0], make, N, K)
+
+    return rows(name, model, lambda: groups()[1], None)
 
 
 def linear_models(data: EvaluationData) -> list[Models]:
     """The models beside the capsules in the table."""
-    by_spectral, by_kmeans = cache(partial(spectral, data)), cache(partial(kmeans, data))
+    by_spectral = cache(partial(spectral, data))
+    by_kmeans = cache(partial(kmeans, data))
     pca = partial(PCA, random_state=0)
     factors = partial(FactorAnalysis, random_state=0, max_iter=FACTOR_ITERATIONS)
     # As many Gaussians as all capsules' priors have together, in principal components of the codes.
-    K, codes = data.network.top.upper[0] * data.network.config.prior_components, data.train.codes
-    size, one_group = min(MIXTURE_DIMENSIONS, codes[0].size), np.zeros(len(codes), int)
+    K = data.network.top.upper[0] * data.network.config.prior_components
+    codes = data.train.codes
+    size = min(MIXTURE_DIMENSIONS, codes[0].size)
+    one_group = np.zeros(len(codes), int)
     mixture = partial(LinearGroups, data, one_group, pca, size, K)
     return [
         grouped(data, "spectral groups + PCA", by_spectral, pca),

@@ -15,7 +15,10 @@ from capspoe.model.layer import MARGIN
 
 @torch.no_grad()
 def likelihood(data: EvaluationData) -> dict[str, Any] | None:
-    """Nats per code of a test image, its units drawn as 0 or 1 once; None without the gate and gaussian neurons."""
+    """Nats per code of a test image, its units drawn as 0 or 1 once.
+
+    None without the gate and gaussian neurons: log Z is estimated only for those.
+    """
     network = data.network
     rng = torch.Generator().manual_seed(data.seed)
     if not PoseDensity.exists(network.top):
@@ -26,11 +29,13 @@ def likelihood(data: EvaluationData) -> dict[str, Any] | None:
         x = network.layer_input(codes, len(network.layers) - 1).cpu()
         return (torch.rand(x.shape, generator=rng) < x).float()
 
-    train, test = binary(data.train.spread(5000)), binary(data.test.spread(2000))
+    train = binary(data.train.spread(5000))
+    test = binary(data.test.spread(2000))
     z = log_partition(network.top, network.prior, data.seed)
     parts = [log_weight(network.top, x.to(network.device)) for x in test.split(256)]
     unnormalised = float(torch.cat(parts).double().mean())
-    logits = torch.logit(train.double().mean(0), eps=MARGIN)  # as the capsules' own biases start
+    # Independent units, with the margin that the capsules' own biases start with.
+    logits = torch.logit(train.double().mean(0), eps=MARGIN)
     return {
         "log_z_lower": z.lower,
         "log_z_upper": z.upper,

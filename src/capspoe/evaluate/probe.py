@@ -1,4 +1,4 @@
-"""How much a linear classifier can read from features: logistic regression, trained on training images."""
+"""How much a linear classifier can read from features: logistic regression on training images."""
 
 import warnings
 from collections.abc import Callable
@@ -17,26 +17,40 @@ TRIED_ON = 10_000  # images on which they are compared
 ITERATIONS = 200
 
 
-def linear_probe(train: Features, train_labels: Labels, test: Features, test_labels: Labels) -> float:
-    """Test accuracy. Features are centred and divided by one common scale, which keeps their proportions."""
-    x, y = train.astype(np.float32), test.astype(np.float32)
-    mean = x.mean(0)
-    scale = max(float((x - mean).std()), 1e-12)
-    x, y = (x - mean) / scale, (y - mean) / scale
-    tried = evenly_spaced(len(x), TRIED_ON)
-    held, rest = tried[9::10], np.delete(tried, slice(9, None, 10))
+def linear_probe(
+    train: Features,
+    train_labels: Labels,
+    test: Features,
+    test_labels: Labels,
+) -> float:
+    """Test accuracy on features that are centred and divided by one common scale."""
+    x_train = train.astype(np.float32)
+    x_test = test.astype(np.float32)
+    # One scale for all features keeps their proportions.
+    mean = x_train.mean(0)
+    scale = max(float((x_train - mean).std()), 1e-12)
+    x_train = (x_train - mean) / scale
+    x_test = (x_test - mean) / scale
+    tried = evenly_spaced(len(x_train), TRIED_ON)
+    held_out = tried[9::10]
+    rest = np.delete(tried, slice(9, None, 10))
 
     def fit(strength: float, rows: np.ndarray) -> LogisticRegression:
         # The last steps do not change the accuracy.
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-            return LogisticRegression(C=strength, max_iter=ITERATIONS).fit(x[rows], train_labels[rows])
+            regression = LogisticRegression(C=strength, max_iter=ITERATIONS)
+            return regression.fit(x_train[rows], train_labels[rows])
 
-    if len(np.unique(train_labels)) == 1:  # nothing to fit
+    def held_out_accuracy(strength: float) -> float:
+        return fit(strength, rest).score(x_train[held_out], train_labels[held_out])
+
+    # With one class there is nothing to fit.
+    if len(np.unique(train_labels)) == 1:
         return float((test_labels == train_labels[0]).mean())
     best = STRENGTHS[0]
     if len(np.unique(train_labels[rest])) > 1:
-        best = max(STRENGTHS, key=lambda c: fit(c, rest).score(x[held], train_labels[held]))
-    return float(fit(best, np.arange(len(x))).score(y, test_labels))
+        best = max(STRENGTHS, key=held_out_accuracy)
+    return float(fit(best, np.arange(len(x_train))).score(x_test, test_labels))
 
 
 def probe(data: EvaluationData, features: Callable[[Split], np.ndarray], count: int) -> float:
@@ -48,12 +62,19 @@ def probe(data: EvaluationData, features: Callable[[Split], np.ndarray], count: 
 def other_probes(data: EvaluationData, count: int) -> dict[str, float]:
     """Probes of features other than the poses."""
 
+    def pixels(split: Split) -> np.ndarray:
+        return split.pixels.reshape(len(split.pixels), -1) / np.float32(255)
+
+    def codes(split: Split) -> np.ndarray:
+        return split.codes.reshape(len(split.codes), -1)
+
     def gated(split: Split) -> np.ndarray:
+        """The mean of h under the gate."""
         on, hidden = encode_codes(data.network, split.codes)
         return (hidden * on[..., None]).reshape(len(on), -1)
 
     return {
-        "raw pixels": probe(data, lambda s: s.pixels.reshape(len(s.pixels), -1) / np.float32(255), count),
-        "autoencoder codes": probe(data, lambda s: s.codes.reshape(len(s.codes), -1), count),
-        "poses times P(on)": probe(data, gated, count),  # the mean of h under the gate
+        "raw pixels": probe(data, pixels, count),
+        "autoencoder codes": probe(data, codes, count),
+        "poses times P(on)": probe(data, gated, count),
     }

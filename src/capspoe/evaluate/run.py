@@ -1,4 +1,7 @@
-"""`capspoe evaluate RUN`: scores of a run and of baselines. Each part is cached as soon as it is finished."""
+"""`capspoe evaluate RUN`: scores of a run and of baselines.
+
+Each part is cached as soon as it is finished.
+"""
 
 import hashlib
 import json
@@ -65,7 +68,9 @@ def evaluate(
     ablate : also train the run with one ingredient switched off at a time
     device : where the network runs: "cpu", "cuda", "mps", or "auto"
     """
-    folder, settings = Path(run), (QUICK if quick else FULL)._replace(seed=seed)
+    folder = Path(run)
+    settings = QUICK if quick else FULL
+    settings = settings._replace(seed=seed)
     if samples is not None:
         check_count("samples", samples, minimum=20)
         settings = settings._replace(samples=samples)
@@ -75,7 +80,7 @@ def evaluate(
 
 
 def quick_scores(network: CapsulePoE, samples: int = 2000, seed: int = 0) -> dict[str, Any]:
-    """The scores to watch while improving a network: those of its samples and of its winning capsules."""
+    """The scores to watch while improving a network: of its samples and of its winning capsules."""
     data = EvaluationData(network, samples, seed)
     winner = encode_codes(network, data.test.codes).on.argmax(1)
     return data.generation(sample(network, samples, seed=seed).images) | data.clustering(winner)
@@ -95,32 +100,45 @@ class Evaluation:
     """A finished run, evaluated part by part."""
 
     def __init__(self, folder: Path, settings: Settings, device: str = "cpu") -> None:
-        self.network, self.settings = CapsulePoE.load(folder, device), settings
+        self.network = CapsulePoE.load(folder, device)
+        self.settings = settings
         if self.network.stage != DONE:
             raise RunError(f"{folder} is not finished; resume its training first")
         self.data = EvaluationData(self.network, settings.samples, settings.seed)
+        # Cached parts are named by a digest: other weights or settings, other names.
         digest = hashlib.sha256(json.dumps([VERSION, settings._asdict()]).encode())
         for name, weights in sorted(self.network.state_dict().items()):
             digest.update(name.encode() + weights.cpu().contiguous().numpy().tobytes())
-        self.folder, self.key = folder / "evaluation-cache", digest.hexdigest()[:20]
+        self.folder = folder / "evaluation-cache"
+        self.key = digest.hexdigest()[:20]
 
-    def path(self, name: str) -> Path:  # other weights or settings, other names
-        return self.folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}-{self.key}"
+    def path(self, name: str) -> Path:
+        """Where a part is cached."""
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower())
+        return self.folder / f"{plain}-{self.key}"
 
     def result(self, ablate: bool = False, quiet: bool = False) -> dict[str, Any]:
-        began, parts, done = time.monotonic(), self.parts(ablate), dict[str, Any]()
+        began = time.monotonic()
+        parts = self.parts(ablate)
+        done: dict[str, Any] = {}
         console = Console(stderr=True, quiet=quiet, highlight=False)
         for number, name in enumerate(parts, 1):
             console.print(f"{number}/{len(parts)} {name}", markup=False)
             with console.status(""):
                 done[name] = cached(self.path(name).with_suffix(".json"), parts[name])
-        rows = [row for name in parts if isinstance(done[name], list) for row in done[name]]
+        rows: list[dict[str, Any]] = []
+        for part in done.values():
+            if isinstance(part, list):
+                rows.extend(part)
         if self.data.labelled:
             done["probe"]["poses"] = next(row["probe"] for row in rows if row["name"] == "capspoe")
-        name, image = self.network.config.data, list(self.network.image)
         scores = ("feature_net", "clustering", "instantiation", "probe", "likelihood")
         return {
-            "data": {"name": name, "image": image, "labels": self.data.labelled},
+            "data": {
+                "name": self.network.config.data,
+                "image": list(self.network.image),
+                "labels": self.data.labelled,
+            },
             "settings": self.settings._asdict() | {"ablate": ablate},
             "rows": rows,
             **{name: done.get(name) for name in scores},
@@ -129,7 +147,8 @@ class Evaluation:
 
     def parts(self, ablate: bool) -> Parts:
         """What to compute, in order; lists are rows of the table."""
-        data, s = self.data, self.settings
+        data = self.data
+        s = self.settings
         scores: Parts = {
             "clustering": self.clustering,
             "instantiation": self.instantiation,
@@ -140,7 +159,8 @@ class Evaluation:
         models = [*linear_models(data), *baselines.variants(data, s.quick, ablate)]
         if not s.quick:
             models += [make(data) for make in baselines.SLOW]
-            models.append({"the paper to the letter": partial(baselines.literal, data, self.path("literal"))})
+            literal = partial(baselines.literal, data, self.path("literal"))
+            models.append({"the paper to the letter": literal})
         return {
             "feature_net": lambda: data.net.info,
             "capspoe": lambda: self.rows(baselines.own(data)),
@@ -151,38 +171,48 @@ class Evaluation:
 
     def rows(self, models: Models) -> list[dict[str, Any]]:
         """Scores of models; if one diverges, those after it are left out."""
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for name, make in models.items():
             began = time.monotonic()
             try:
                 images, winner, features = make()
             except DivergedError as error:
-                return [*found, {"name": name, "failed": str(error)}]
-            row: dict[str, Any] = {"name": name, **self.data.generation(images, self.settings.neighbours)}
+                return [*rows, {"name": name, "failed": str(error)}]
+            row: dict[str, Any] = {"name": name}
+            row |= self.data.generation(images, self.settings.neighbours)
             if winner is not None:
                 row |= self.data.clustering(winner)
             if features is not None:
                 row["probe"] = probe(self.data, features, self.settings.probe_images)
-            found.append(row | {"seconds": round(time.monotonic() - began, 1)})
-        return found
+            row["seconds"] = round(time.monotonic() - began, 1)
+            rows.append(row)
+        return rows
 
     def instantiation(self) -> dict[str, Any]:
-        """By principal axes and, unless quick, by single neurons; nothing for images without a dark background."""
-        s, test = self.settings, self.data.test.pixels[:2000]
-        bases: list[Basis] = ["principal"] if s.quick else ["principal", "neurons"]
-        bases = [] if np.median(test) > DARK else bases
+        """Scores by principal axes and, unless quick, by single neurons."""
+        s = self.settings
+        test = self.data.test.pixels[:2000]
+        # Without a dark background the measures mean nothing.
+        if np.median(test) > DARK:
+            return {}
+        bases: list[Basis] = ["principal"]
+        if not s.quick:
+            bases.append("neurons")
         return {b: instantiation(self.network, test, b, s.traversal_starts, s.seed) for b in bases}
 
     def clustering(self) -> dict[str, Any]:
         """The winning capsule against the labels, and the classes of each capsule's samples."""
-        data, J = self.data, self.network.top.upper[0]
+        data = self.data
+        J = self.network.top.upper[0]
         winner = encode_codes(self.network, data.test.codes).on.argmax(1)
         scores = data.clustering(winner)
         if not data.labelled:
             return {name: scores[name] for name in ("alive", "capsules")}
         count = J * max(10, self.settings.samples // J)
         drawn = sample(self.network, count, list(range(J)), seed=self.settings.seed)
-        entropy = class_entropy(contingency(drawn.capsule, data.net.see(drawn.images)[1], J, data.classes))
+        # Samples have no labels: the feature net says which class they look like.
+        _, predicted = data.net.see(drawn.images)
+        entropy = class_entropy(contingency(drawn.capsule, predicted, J, data.classes))
         return {
             **scores,
             "table": contingency(winner, data.test.labels, J, data.classes).tolist(),

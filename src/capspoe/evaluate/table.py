@@ -22,35 +22,46 @@ WIDE_ONLY = ("kid", "density", "coverage")
 
 
 def cell(row: dict[str, Any], key: str) -> str:
-    return "" if row.get(key) is None else COLUMNS[key][1].format(row[key])
+    if row.get(key) is None:
+        return ""
+    return COLUMNS[key][1].format(row[key])
 
 
 def lines(result: dict[str, Any]) -> list[str]:
     """The scores that are not in the table."""
-    net, c, p = result.get("feature_net"), result["clustering"], result["likelihood"]
-    found = [f"{row['name']} failed: {row['failed']}" for row in result["rows"] if "failed" in row]
+    net = result.get("feature_net")
+    c = result["clustering"]
+    p = result["likelihood"]
+    text = [f"{row['name']} failed: {row['failed']}" for row in result["rows"] if "failed" in row]
+    alive = f"Capsules: {c['alive']} of {c['capsules']} alive"
     if net:
-        found += [
-            f"Feature net: {100 * net['test_accuracy']:.2f}% test accuracy, sha256 {net['sha256'][:12]}; "
-            f"{result['settings']['samples']} samples. FIDs compare only within one feature net and sample count.",
-            f"Capsules: {c['alive']} of {c['capsules']} alive, one-to-one accuracy {c['one_to_one']:.3f}, "
-            f"class entropy of a capsule's samples {c['mean_sample_class_entropy']:.3f} of 1.",
-        ]
+        accuracy = f"{100 * net['test_accuracy']:.2f}% test accuracy"
+        samples = f"{result['settings']['samples']} samples"
+        text.append(
+            f"Feature net: {accuracy}, sha256 {net['sha256'][:12]}; {samples}. "
+            "FIDs compare only within one feature net and sample count."
+        )
+        text.append(
+            f"{alive}, one-to-one accuracy {c['one_to_one']:.3f}, "
+            f"class entropy of a capsule's samples {c['mean_sample_class_entropy']:.3f} of 1."
+        )
     else:
-        found.append("The data has no labels, or only one: no FID, purity, probe or baselines.")
-        found.append(f"Capsules: {c['alive']} of {c['capsules']} alive.")
+        text.append("The data has no labels, or only one: no FID, purity, probe or baselines.")
+        text.append(f"{alive}.")
     if result.get("probe"):
-        found.append("Linear probe: " + ", ".join(f"{k} {v:.3f}" for k, v in result["probe"].items()) + ".")
+        accuracies = ", ".join(f"{k} {v:.3f}" for k, v in result["probe"].items())
+        text.append(f"Linear probe: {accuracies}.")
     for basis, measures in result["instantiation"].items():
         shares = ", ".join(f"{k} {100 * v['share_of_capsules']:.0f}%" for k, v in measures.items())
-        found.append(f"Capsules with a dimension that controls it ({basis}): {shares}.")
+        text.append(f"Capsules with a dimension that controls it ({basis}): {shares}.")
     if p:
-        alone, (low, high) = p["log_p_independent"], (p["log_z_lower"], p["log_z_upper"])
-        found.append(
-            f"Code likelihood, mean routing weights: {p['log_p_lower']:.1f} to {p['log_p_upper']:.1f} nats per code "
-            f"(independent units {alone:.1f}); log Z {low:.1f} to {high:.1f}."
+        text.append(
+            f"Code likelihood, mean routing weights: {p['log_p_lower']:.1f} to "
+            f"{p['log_p_upper']:.1f} nats per code "
+            f"(independent units {p['log_p_independent']:.1f}); "
+            f"log Z {p['log_z_lower']:.1f} to {p['log_z_upper']:.1f}."
         )
-    return found
+    return text
 
 
 def print_table(result: dict[str, Any], console: Console) -> None:

@@ -1,7 +1,8 @@
 """The figures of the paper, and those that its text describes.
 
-Each file is one figure: a function that computes arrays, and a `draw_...` that gives a matplotlib Figure of them.
-`sheet.write` stores a figure as .png or .svg. Figure 3 of the paper, the samples, is in `capspoe.run.pictures`.
+Each file is one figure: a function that computes arrays, and a `draw_...` that gives a matplotlib
+Figure of them. `sheet.write` stores a figure as .png or .svg. Figure 3 of the paper, the samples,
+is in `capspoe.run.pictures`.
 
     routing         Figure 1: how one image is routed
     architecture    Figure 2: the network, with its sizes

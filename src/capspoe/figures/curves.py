@@ -30,12 +30,17 @@ class Chart(NamedTuple):
 
 
 def read_metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The lines of metrics.jsonl by stage, in order, without those that cannot be read or are still being written."""
+    """The lines of metrics.jsonl by stage, in order.
+
+    Lines that cannot be read or are still being written are left out.
+    """
     stages: dict[str, list[dict[str, Any]]] = {}
     with suppress(OSError):
         for line in readable_lines((folder / "metrics.jsonl").read_bytes()).splitlines():
             values = json.loads(line)
-            stage, step = str(values.get("stage")), values.get("step")
+            stage = str(values.get("stage"))
+            step = values.get("step")
+            # Larger integers are not exact as the floats that charts need.
             if STAGE.fullmatch(stage) and isinstance(step, int) and 0 <= step < 2**53:
                 stages.setdefault(stage, []).append(values)
     return stages
@@ -43,64 +48,87 @@ def read_metrics(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def columns(lines: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
     """The metrics that are finite in all lines: numbers (n,), and the use of each capsule (n, J)."""
-    found = {}
+    finite = {}
     for name in lines[-1]:
+        dimensions = 2 if name == "use" else 1
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             values = np.array([line[name] for line in lines], float)
-            if values.ndim == (2 if name == "use" else 1) and np.isfinite(values).all():
-                found[name] = values
-    return found
+            if values.ndim == dimensions and np.isfinite(values).all():
+                finite[name] = values
+    return finite
 
 
 def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
-    """The loss of stage 1; and of stage 2, for each layer: the error, the gate, and the use of each capsule."""
-    found = []
+    """The charts of all stages that have the metrics for them."""
+    all_charts = []
     layers = sum(depth_of(stage) is not None for stage in stages)
     for stage, lines in stages.items():
-        of = columns(lines)
+        metrics = columns(lines)
         depth = depth_of(stage)
-        if not of.keys() >= (NEEDED if depth is not None else {"loss"}):
-            continue
-        step = of["step"]
         if depth is None:
-            loss = {"cross-entropy per pixel": of["loss"]}
-            found.append(Chart("Stage 1: loss of the autoencoder", step, loss, True))
-            continue
-        where = "Stage 2" if layers == 1 else f"Stage 2, layer {depth + 1}"
-        error = {"by the capsules": of["reconstruction"], "by the mean code": of["baseline"]}
-        found.append(Chart(f"{where}: reconstruction error of the code", step, error))
-        use = {f"capsule {j}": values for j, values in enumerate(of["use"].T)}
-        if not np.allclose(of["use"].sum(-1), 1, atol=1e-3):  # no gate
-            found.append(Chart(f"{where}: mean probability of each capsule", step, use))
-            continue
-        found.append(Chart(f"{where}: probability of the winner", step, {"mean": of["confidence"]}))
-        if np.ptp(of["temperature"]):
-            found.append(Chart(f"{where}: temperature of the gate", step, {"T": of["temperature"]}, True))
-        found.append(Chart(f"{where}: use of each capsule", step, use, level=1 / len(use)))
-    return found
+            if "loss" in metrics:
+                loss = {"cross-entropy per pixel": metrics["loss"]}
+                title = "Stage 1: loss of the autoencoder"
+                all_charts.append(Chart(title, metrics["step"], loss, logarithmic=True))
+        elif metrics.keys() >= NEEDED:
+            where = "Stage 2" if layers == 1 else f"Stage 2, layer {depth + 1}"
+            all_charts += _capsule_charts(where, metrics)
+    return all_charts
 
 
-def draw_charts(found: Sequence[Chart], columns: int = 2) -> Figure:
+def _capsule_charts(where: str, metrics: dict[str, np.ndarray]) -> list[Chart]:
+    """Of one layer: the error, the gate, and the use of each capsule."""
+    step = metrics["step"]
+    error = {"by the capsules": metrics["reconstruction"], "by the mean code": metrics["baseline"]}
+    layer_charts = [Chart(f"{where}: reconstruction error of the code", step, error)]
+    use = {f"capsule {j}": values for j, values in enumerate(metrics["use"].T)}
+    # Without a gate the uses do not sum to 1, and there is neither a winner nor a temperature.
+    if not np.allclose(metrics["use"].sum(-1), 1, atol=1e-3):
+        layer_charts.append(Chart(f"{where}: mean probability of each capsule", step, use))
+        return layer_charts
+    confidence = {"mean": metrics["confidence"]}
+    layer_charts.append(Chart(f"{where}: probability of the winner", step, confidence))
+    if np.ptp(metrics["temperature"]):
+        temperature = {"T": metrics["temperature"]}
+        title = f"{where}: temperature of the gate"
+        layer_charts.append(Chart(title, step, temperature, logarithmic=True))
+    layer_charts.append(Chart(f"{where}: use of each capsule", step, use, level=1 / len(use)))
+    return layer_charts
+
+
+def draw_charts(charts: Sequence[Chart], columns: int = 2) -> Figure:
     """All charts, side by side."""
-    rows = -(-len(found) // columns)
+    rows = -(-len(charts) // columns)
     layout = ConstrainedLayoutEngine(h_pad=0.2, w_pad=0.2)
     figure = Figure((6.6 * columns, 3.5 * rows), dpi=DPI, facecolor=PAPER, layout=layout)
-    for k, chart in enumerate(found, 1):
+    for k, chart in enumerate(charts, 1):
         _draw(chart, figure.add_subplot(rows, columns, k))
     return figure
 
 
 def _draw(chart: Chart, axes: Axes) -> None:
-    each = next(iter(chart.lines)).startswith("capsule")
-    axes.set_prop_cycle(color=[BAR] if each else [BAR, ACCENT])
-    style: dict[str, Any] = {"lw": 1.2, "alpha": 0.45} if each else {"lw": 2.2}
-    for name, values in chart.lines.items():
-        axes.plot(chart.step, values, label=None if each else f"{name}, final {values[-1]:.3g}", **style)
+    if next(iter(chart.lines)).startswith("capsule"):
+        # One line for each capsule: too many for a legend, so all look the same.
+        axes.set_prop_cycle(color=[BAR])
+        for values in chart.lines.values():
+            axes.plot(chart.step, values, label=None, lw=1.2, alpha=0.45)
+    else:
+        axes.set_prop_cycle(color=[BAR, ACCENT])
+        for name, values in chart.lines.items():
+            axes.plot(chart.step, values, label=f"{name}, final {values[-1]:.3g}", lw=2.2)
     if chart.level is not None:
-        axes.axhline(chart.level, color=ACCENT, lw=1.6, ls="--", label=f"equal use, {chart.level:.3g}")
+        label = f"equal use, {chart.level:.3g}"
+        axes.axhline(chart.level, color=ACCENT, lw=1.6, ls="--", label=label)
     axes.set_title(chart.title, loc="left", color=TEXT, fontsize=15, weight="bold", pad=26)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, labelcolor=QUIET)
+        # Between the title and the axes, where no line can run through it.
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=2,
+            frameon=False,
+            labelcolor=QUIET,
+        )
     if chart.logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())

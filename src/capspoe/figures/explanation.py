@@ -12,9 +12,13 @@ TINTS = ("#ff7a1a", "#2f9bff", "#7ed321", "#d05ce3")  # of the objects
 
 
 def tinted(image: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """An image (H, W, C) in the colours of the objects that its pixels belong to; owner is (k, H, W)."""
+    """An image (H, W, C) in the colours of the objects that its pixels belong to.
+
+    `owner` (k, H, W) says how much of each pixel belongs to each object.
+    """
     tints = np.array([to_rgb(colour) for colour in TINTS[: len(owner)]])
-    return to_rgb_or_grey(image).mean(-1, keepdims=True) * np.einsum("khw,kc->hwc", owner, tints)
+    brightness = to_rgb_or_grey(image).mean(-1, keepdims=True)
+    return brightness * np.einsum("khw,kc->hwc", owner, tints)
 
 
 def tinted_alone(image: np.ndarray, number: int) -> np.ndarray:
@@ -25,7 +29,7 @@ def tinted_alone(image: np.ndarray, number: int) -> np.ndarray:
 
 
 def draw_explanation(images: np.ndarray, explanation: Explanation) -> Figure:
-    """A column for each image (n, H, W, C): the image, its pixels by object, and every object alone.
+    """A column for each image (n, H, W, C): the image, its pixels by object, every object alone.
 
     Images and objects have light ink, so that it takes the colour of its object.
     """
@@ -33,12 +37,16 @@ def draw_explanation(images: np.ndarray, explanation: Explanation) -> Figure:
     captions = []
     for capsules, there in zip(explanation.capsule, present, strict=True):
         captions.append("capsules " + ", ".join(str(j) for j in capsules[there]))
-    by_object = np.stack([tinted(image, owner) for image, owner in zip(images, explanation.owner, strict=True)])
+    tinted_images = []
+    for image, owner in zip(images, explanation.owner, strict=True):
+        tinted_images.append(tinted(image, owner))
+    by_object = np.stack(tinted_images)
     rows = [
         Row("image", [np.broadcast_to(to_rgb_or_grey(images), by_object.shape)]),
         Row("found", [by_object], "pixels by object", captions),
     ]
-    most = int(present.sum(1).max())  # rows that no image needs are left out
+    # Rows that no image needs are left out.
+    most = int(present.sum(1).max())
     for m in range(most):
         alone = np.stack([tinted_alone(image, m) for image in explanation.objects[:, m]])
         percent = []

@@ -1,4 +1,4 @@
-"""The capsules one by one: the mean pose decoded, images for which each is on, how often, and with which labels."""
+"""The capsules one by one: the mean pose decoded, images for which each is on, and their labels."""
 
 from typing import Literal, NamedTuple
 
@@ -13,15 +13,17 @@ from capspoe.model.network import Encoded, Network
 
 class Gallery(NamedTuple):
     mean: np.ndarray  # (J, H, W, C): each capsule's mean pose decoded
-    images: list[np.ndarray]  # J of (n, H, W, C): the first images for which it is the most probable
-    share: np.ndarray  # (J,): share of the images for which it is the most probable
-    label_share: np.ndarray | None  # (J, labels): their shares among a capsule's images; 0 without any
+    images: list[np.ndarray]  # J of (n, H, W, C): the first images for which it is most probable
+    share: np.ndarray  # (J,): share of the images for which it is most probable
+    label_share: np.ndarray | None  # (J, labels): their shares among a capsule's images, or 0
     classes: tuple[str, ...]  # names of the labels that occur
 
     @property
     def purity(self) -> float | None:
         """The share of images that have the most common label of their capsule."""
-        return None if self.label_share is None else float((self.share * self.label_share.max(-1)).sum())
+        if self.label_share is None:
+            return None
+        return float((self.share * self.label_share.max(-1)).sum())
 
 
 def shown_split(data: str) -> Literal["all", "test"]:
@@ -30,48 +32,60 @@ def shown_split(data: str) -> Literal["all", "test"]:
 
 
 def label_name(dataset: Dataset, label: int) -> str:
-    return dataset.classes[label] if dataset.classes else str(label)
+    if dataset.classes:
+        return dataset.classes[label]
+    return str(label)
 
 
 def label_of(dataset: Dataset, number: int) -> str | None:
     """The label of image `number`, if there are labels."""
-    return None if dataset.labels is None else label_name(dataset, int(dataset.labels[number]))
+    if dataset.labels is None:
+        return None
+    return label_name(dataset, int(dataset.labels[number]))
 
 
 def gallery(model: Network, dataset: Dataset, encoded: Encoded, count: int = 8) -> Gallery:
     """`encoded` are the first images of the data set; at most `count` are shown of each capsule."""
     J = model.top.upper[0]
     on = encoded.on.argmax(-1)
-    images = [dataset.batch(np.flatnonzero(on == j)[:count]) / 255 for j in range(J)]
-    mean = np.concatenate([decode_poses(model, j, model.prior.centre[j][None]) for j in range(J)])
+    images = []
+    means = []
+    for j in range(J):
+        first = np.flatnonzero(on == j)[:count]
+        images.append(dataset.batch(first) / 255)
+        means.append(decode_poses(model, j, model.prior.centre[j][None]))
+    mean = np.concatenate(means)
     share = np.bincount(on, minlength=J) / len(on)
     if dataset.labels is None:
         return Gallery(mean, images, share, None, ())
+    # How many images of each label each capsule is on for.
     labels, column = np.unique(dataset.labels[: len(on)], return_inverse=True)
     table = np.bincount(on * len(labels) + column, minlength=J * len(labels)).reshape(J, -1)
     label_share = table / np.maximum(table.sum(-1, keepdims=True), 1)
-    return Gallery(mean, images, share, label_share, tuple(label_name(dataset, k) for k in labels))
+    classes = tuple(label_name(dataset, label) for label in labels)
+    return Gallery(mean, images, share, label_share, classes)
 
 
-def commonest(found: Gallery, capsule: int, count: int = 2) -> list[tuple[str, float]]:
+def most_common(capsules: Gallery, capsule: int, count: int = 2) -> list[tuple[str, float]]:
     """The most common labels of a capsule's images, with their shares."""
-    if found.label_share is None:
+    if capsules.label_share is None:
         return []
-    share = found.label_share[capsule]
+    share = capsules.label_share[capsule]
     order = np.argsort(-share, kind="stable")[:count]
-    return [(found.classes[k], float(share[k])) for k in order if share[k]]
+    return [(capsules.classes[k], float(share[k])) for k in order if share[k]]
 
 
-def gallery_rows(found: Gallery) -> list[Row]:
+def gallery_rows(capsules: Gallery) -> list[Row]:
     rows = []
-    for j, share in enumerate(found.share):
-        labels = ", ".join(f"{name}: {100 * s:.0f}%" for name, s in commonest(found, j))
-        groups = [found.mean[j : j + 1], found.images[j]]
-        rows.append(Row(f"capsule {j}", groups, "", (), labels, f"{100 * share:.1f}% of images"))
+    for j, share in enumerate(capsules.share):
+        labels = ", ".join(f"{name}: {100 * s:.0f}%" for name, s in most_common(capsules, j))
+        groups = [capsules.mean[j : j + 1], capsules.images[j]]
+        detail = f"{100 * share:.1f}% of images"
+        rows.append(Row(f"capsule {j}", groups, remark=labels, detail=detail))
     return rows
 
 
-def draw_gallery(found: Gallery) -> Figure:
+def draw_gallery(capsules: Gallery) -> Figure:
     """A row for each capsule."""
     words = "the mean pose decoded, then the first images for which the capsule is on"
-    return draw_rows("The capsules one by one", words, gallery_rows(found), 56)
+    return draw_rows("The capsules one by one", words, gallery_rows(capsules), 56)

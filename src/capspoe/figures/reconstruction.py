@@ -1,4 +1,4 @@
-"""Images and their reconstructions: by the autoencoder, by the capsule that is on, and by all capsules."""
+"""Images and their reconstructions: by the autoencoder, by the capsule that is on, and by all."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,8 @@ class Reconstruction(NamedTuple):
 
     def rows(self, count: int) -> list[Row]:
         """The first `count` images; the mean errors are over all."""
-        rows = [Row(ROWS[0], [self.images[0, :count]], "", [f"capsule {j}" for j in self.on[:count]])]
+        capsules = [f"capsule {j}" for j in self.on[:count]]
+        rows = [Row(ROWS[0], [self.images[0, :count]], captions=capsules)]
         for name, images, error in zip(ROWS[1:], self.images[1:], self.error[1:], strict=True):
             errors = [f"{e:.4f}" for e in error[:count]]
             rows.append(Row(name, [images[:count]], f"error {error.mean():.4f}", errors))
@@ -31,10 +32,12 @@ class Reconstruction(NamedTuple):
 def reconstructions(model: Network, images: Any) -> Reconstruction:
     """Images through the network and back, with the routing weights of the way up.
 
-    "its capsule" is the most probable one alone. "all capsules" is the sum of all, as the energy without a gate has
-    it. With the gate no capsule was trained for that sum; it is there for comparison.
+    "its capsule" is the most probable one alone. "all capsules" is the sum of all, as the energy
+    without a gate has it. With the gate no capsule was trained for that sum; it is there for
+    comparison.
     """
-    parts, on = [], []
+    parts = []
+    on = []
     for x in model.chunks(images):
         up = model.up(x)
         alone = model.down(only(up.hidden, up.winner), up.c, on=up.winner)
@@ -42,10 +45,12 @@ def reconstructions(model: Network, images: Any) -> Reconstruction:
         parts.append(np.stack([model.array(way) for way in ways]))
         on.append(up.winner.cpu().numpy())
     decoded = np.concatenate(parts, 1)
-    return Reconstruction(decoded, np.square(decoded - decoded[:1]).mean((2, 3, 4)), np.concatenate(on))
+    error = np.square(decoded - decoded[:1]).mean((2, 3, 4))
+    return Reconstruction(decoded, error, np.concatenate(on))
 
 
-def draw_reconstructions(found: Reconstruction, count: int) -> Figure:
+def draw_reconstructions(reconstruction: Reconstruction, count: int) -> Figure:
     """A column for each image, with the error below each reconstruction."""
-    words = f"below: the mean squared error of the pixels; left: its mean over {len(found.on):,} images"
-    return draw_rows("Images and their reconstructions", words, found.rows(count), 84)
+    mean = f"its mean over {len(reconstruction.on):,} images"
+    words = f"below: the mean squared error of the pixels; left: {mean}"
+    return draw_rows("Images and their reconstructions", words, reconstruction.rows(count), 84)

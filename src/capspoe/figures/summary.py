@@ -18,7 +18,7 @@ from capspoe.run.hub import SUMMARY
 
 IMAGES = 2000  # test images that are measured
 THRESHOLD = 0.2  # pixels above it, on a scale of full contrast, belong to the object
-QUANTILE = 0.98  # an image with a larger error than this share of the test images is unlike them
+QUANTILE = 0.98  # an image reconstructed worse than this share of the test images is unlike them
 
 
 class Summary(NamedTuple):
@@ -38,8 +38,9 @@ def summary(J: int, dataset: Dataset, winner: np.ndarray, error: np.ndarray) -> 
     if dataset.labels is not None:
         for j in np.unique(winner).tolist():
             own = dataset.labels[: len(winner)][winner == j]
-            label, times = max(zip(*np.unique(own, return_counts=True), strict=True), key=lambda one: one[1])
-            labels[j] = label_name(dataset, int(label)), float(times / len(own))
+            values, counts = np.unique(own, return_counts=True)
+            most = counts.argmax()
+            labels[j] = (label_name(dataset, int(values[most])), float(counts[most] / len(own)))
     size = object_size(dataset.batch(np.arange(min(200, len(dataset)))))
     return Summary(labels, float(np.quantile(error, QUANTILE)), size)
 
@@ -52,12 +53,18 @@ def object_size(images: np.ndarray) -> float | None:
     if images.shape[-1] != 1:
         return None
     grey = Polarity.of_images(images).ink(images)[..., 0] / 255
+    # A plain background is dark at the border, and covers at least a quarter of the image.
     edge = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1)
     if np.median(edge) > 0.1 or (grey < 0.1).mean() < 0.25:
         return None
-    objects = [np.nonzero(image > THRESHOLD) for image in grey]
-    sides = [max(np.ptp(rows), np.ptp(columns)) + 1 for rows, columns in objects if len(rows)]
-    return float(np.median(sides)) / max(grey.shape[1:]) if sides else None
+    sides = []
+    for image in grey:
+        rows, columns = np.nonzero(image > THRESHOLD)
+        if len(rows):
+            sides.append(max(np.ptp(rows), np.ptp(columns)) + 1)
+    if not sides:
+        return None
+    return float(np.median(sides)) / max(grey.shape[1:])
 
 
 @torch.no_grad()
@@ -65,23 +72,30 @@ def summary_of(model: Network, run: Path) -> Summary:
     """From the run's summary.json or its test images; empty without either."""
     if stored := read_summary(run, model.top.upper[0]):
         return stored
-    winners, errors = [], []
+    J = model.top.upper[0]
+    winners = []
+    errors = []
     with suppress(CapspoeError, OSError):
         dataset = open_for(model.config, model.image)
-        for x in model.chunks(dataset.batch(np.arange(min(IMAGES, len(dataset))))):
+        images = dataset.batch(np.arange(min(IMAGES, len(dataset))))
+        for x in model.chunks(images):
             up = model.up(x)
             winners.append(up.winner.cpu().numpy())
             errors.append(reconstruction_error(model, x, up))
-        return summary(model.top.upper[0], dataset, np.concatenate(winners), np.concatenate(errors))
-    return Summary([None] * model.top.upper[0])
+        return summary(J, dataset, np.concatenate(winners), np.concatenate(errors))
+    return Summary([None] * J)
 
 
 def read_summary(folder: Path, J: int) -> Summary | None:
     """What summary.json says, if it fits."""
     with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         stored = json.loads((folder / SUMMARY).read_bytes())
-        labels = [None if one is None else (str(one[0]), float(one[1])) for one in stored["labels"]]
+        labels: list[tuple[str, float] | None] = []
+        for label in stored["labels"]:
+            labels.append(None if label is None else (str(label[0]), float(label[1])))
         if len(labels) == J:
             size = stored["object_size"]
-            return Summary(labels, float(stored["error"]), None if size is None else float(size))
+            if size is not None:
+                size = float(size)
+            return Summary(labels, float(stored["error"]), size)
     return None

@@ -4,10 +4,11 @@ With each capsule's mean routing weights the layer is a mixture of RBMs over bin
 
 .. math:: Z = \sum_j e^{d_j - a_j^T \mu} \int P^*(h \mid j)\, dh / (2 \pi)^{N/2}
 
-(the free energy leaves out a gaussian neuron's constant as well). Annealing from a mixture of Gaussians to the
-density of a capsule underestimates its integral (Neal 2001); annealing back from its samples overestimates it (Grosse
-et al. 2015), both in expectation. An energy can have modes far from all data, which neither side finds unless it
-starts there: so the mixture includes the modes that an ascent from widespread starts reaches.
+(the free energy leaves out a gaussian neuron's constant as well). Annealing from a mixture of
+Gaussians to the density of a capsule underestimates its integral (Neal 2001); annealing back from
+its samples overestimates it (Grosse et al. 2015), both in expectation. An energy can have modes far
+from all data, which neither side finds unless it starts there: so the mixture includes the modes that
+an ascent from widespread starts reaches.
 """
 
 import itertools
@@ -26,8 +27,11 @@ from capspoe.model.network import Network
 from capspoe.model.noise import Noise
 from capspoe.model.prior import CapsulePrior
 
-CHAINS, STEPS, LEAPS = 64, 60, 8
-MODES, ASCENT = 24, 100  # starts of the search for modes, and its steps
+CHAINS = 64  # of each capsule
+STEPS = 60  # of annealing
+LEAPS = 8  # of leapfrog in a step
+MODES = 24  # starts of the search for modes
+ASCENT = 100  # its steps
 
 
 class LogZ(NamedTuple):
@@ -45,11 +49,15 @@ class Mixture(NamedTuple):
     mean: Float[Tensor, "J K N"]
     precision: Float[Tensor, "J K N N"]
 
-    def parts(self, h: Float[Tensor, "J C N"]) -> tuple[Float[Tensor, "J C K"], Float[Tensor, "J C K N"]]:
+    def parts(
+        self,
+        h: Float[Tensor, "J C N"],
+    ) -> tuple[Float[Tensor, "J C K"], Float[Tensor, "J C K N"]]:
         """The log density of each component with its weight, and minus its gradient."""
         v = h[:, :, None] - self.mean[:, None]
         pull = torch.einsum("jckn,jknm->jckm", v, self.precision)
-        volume = self.log_weight + (torch.logdet(self.precision) - h.shape[-1] * math.log(2 * math.pi)) / 2
+        constant = h.shape[-1] * math.log(2 * math.pi)
+        volume = self.log_weight + (torch.logdet(self.precision) - constant) / 2
         return volume[:, None] - (pull * v).sum(-1) / 2, pull
 
     def log_density(self, h: Float[Tensor, "J C N"]) -> Float[Tensor, "J C"]:
@@ -60,30 +68,42 @@ class Mixture(NamedTuple):
         return -torch.einsum("jck,jckn->jcn", torch.softmax(logs, -1), pull)
 
     def sample(self, chains: int, noise: Noise) -> Float[Tensor, "J C N"]:
-        (J, _, N), own = self.mean.shape, torch.arange(len(self.mean), device=self.mean.device)[:, None]
+        J, _, N = self.mean.shape
+        j = torch.arange(J, device=self.mean.device)[:, None]
+        # A component for each chain, then a point of it.
         k = noise.choose(0, self.log_weight.exp().repeat_interleave(chains, 0)).view(J, chains)
-        factor = torch.linalg.cholesky(torch.linalg.inv(self.precision))[own, k]
-        return self.mean[own, k] + torch.einsum("jcnm,jcm->jcn", factor, noise.normal(1, N).view(J, chains, N))
+        factor = torch.linalg.cholesky(torch.linalg.inv(self.precision))[j, k]
+        white = noise.normal(1, N).view(J, chains, N)
+        return self.mean[j, k] + torch.einsum("jcnm,jcm->jcn", factor, white)
 
 
 def around_modes(density: PoseDensity, prior: CapsulePrior, noise: Noise) -> Mixture:
-    """Gaussians at a capsule's modes, with the curvature there, and one at its poses; half of the weight by integral.
+    """Gaussians at a capsule's modes, with the curvature there, and one at its poses.
 
     h <- b - W mu + W P(x = 1 | h) never lowers the density, because all but -|h|^2 / 2 is convex.
     """
     J, N = density.b_JN.shape
     eye = torch.eye(N).to(density.b_JN)
-    covariance = prior.axes @ prior.axes.transpose(1, 2) + eye  # poses vary as z does, and by the posterior
+    # Poses vary as z does, and by the posterior.
+    covariance = prior.axes @ prior.axes.transpose(1, 2) + eye
+    # From wide starts uphill: the first is the centre, the last has three times the deviation.
     wide = torch.linspace(0, 3, MODES).to(eye)[:, None] * noise.normal(0, N).view(J, MODES, N)
-    h = torch.baddbmm(prior.centre[:, None], wide, torch.linalg.cholesky(covariance).transpose(1, 2))
+    factor = torch.linalg.cholesky(covariance)
+    h = torch.baddbmm(prior.centre[:, None], wide, factor.transpose(1, 2))
     for _ in range(ASCENT):
         h = density.gradient(h) + h
+    # The curvature at a mode is I - W diag(p (1 - p)) W'; one capsule at a time, to save memory.
     p = torch.sigmoid(density.logits(h))
-    spread = torch.stack([(w * q[:, None]) @ w.T for w, q in zip(density.w_JNV, p * (1 - p), strict=True)])
-    values, vectors = torch.linalg.eigh(eye - spread)
+    variance = p * (1 - p)
+    spreads = []
+    for w_NV, variance_KV in zip(density.w_JNV, variance, strict=True):
+        spreads.append((w_NV * variance_KV[:, None]) @ w_NV.T)
+    values, vectors = torch.linalg.eigh(eye - torch.stack(spreads))
+    # Where the ascent has not reached a mode, the curvature can be 0 or negative: keep it positive.
     precision = (vectors * values.clamp(0.01, 1)[..., None, :]) @ vectors.transpose(-2, -1)
     mean = torch.cat([h, prior.centre[:, None]], 1)
     precision = torch.cat([precision, torch.linalg.inv(covariance)[:, None]], 1)
+    # Half of the weight by the components' integrals, half equally.
     share = torch.softmax(density.log_density(mean) - torch.logdet(precision) / 2, 1)
     return Mixture((share / 2 + 1 / (2 * share.shape[1])).log(), mean, precision)
 
@@ -108,13 +128,14 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
     PoseDensity.require(layer, "likelihoods")
     J, N = layer.upper
     p = PoseDensity.of(layer)
-    found = torch.arange(J * MODES, device=layer.d.device)
-    q = around_modes(p, prior, Noise(seed, 0, found, layer.d.dtype))
-    index = torch.arange(J * CHAINS, device=layer.d.device)
+    start_index = torch.arange(J * MODES, device=layer.d.device)
+    q = around_modes(p, prior, Noise(seed, 0, start_index, layer.d.dtype))
+    chain_index = torch.arange(J * CHAINS, device=layer.d.device)
+    # Every use of noise has a step of its own.
     steps = itertools.count(1)
 
     def noise() -> Noise:
-        return Noise(seed, next(steps), index, layer.d.dtype)
+        return Noise(seed, next(steps), chain_index, layer.d.dtype)
 
     def anneal(h: Tensor, times: list[float]) -> tuple[Tensor, Tensor]:
         """Log weights of chains from the first time to the last, and their ends."""
@@ -127,18 +148,25 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
     def log_mean(weights: Float[Tensor, "J C"]) -> Float[Tensor, " J"]:
         return torch.logsumexp(weights.double(), 1) - math.log(CHAINS)
 
+    def log_z(log_integral: Float[Tensor, " J"]) -> float:
+        return float(torch.logsumexp(constant.double() + log_integral, 0))
+
+    # From the mixture to the capsules' densities: the lower estimate.
     times = [k / STEPS for k in range(STEPS + 1)]
     up, ends = anneal(q.sample(CHAINS, noise()), times)
+    # The ends, drawn in proportion to their weights, are samples of the densities.
     uniform = noise().uniform(1).view(J, CHAINS, 1)
     drawn = (torch.softmax(up, 1).cumsum(1)[:, None] < uniform).sum(-1).clamp_max(CHAINS - 1)
     h = ends.gather(1, drawn[..., None].expand(-1, -1, N))
-    for _ in range(STEPS):  # so that chains with the same start are apart
+    # Further steps take chains with the same start apart.
+    for _ in range(STEPS):
         h = hmc(p, h, noise(), LEAPS).h
+    # And back from these samples to the mixture: the upper estimate.
     down, _ = anneal(h, times[::-1])
     constant = layer.d - (layer.a * layer.mu).sum((1, 2)) - N / 2 * math.log(2 * math.pi)
-    lower, upper = log_mean(up), -log_mean(down)
-    low, high = (float(torch.logsumexp(constant.double() + one, 0)) for one in (lower, upper))
-    return LogZ(low, high, tuple((upper - lower).tolist()))
+    lower = log_mean(up)
+    upper = -log_mean(down)
+    return LogZ(log_z(lower), log_z(upper), tuple((upper - lower).tolist()))
 
 
 @torch.no_grad()
@@ -151,9 +179,10 @@ def log_weight(layer: CapsuleLayer, x: Float[Tensor, "B I M"]) -> Float[Tensor, 
 class Scores(NamedTuple):
     """How likely images are: the sum of `code` and `pixels` is `total`; larger is more typical.
 
-    code       (n,): log P(code), with log Z between its two estimates. The code's numbers in (0, 1) stand for units
-               that are drawn with these probabilities; as F is concave, the mean of their log P is at least this.
-    pixels     (n,): log P(image | code), the cross-entropy that trains the autoencoder; 0 without one
+    code       (n,): log P(code), with log Z between its two estimates. The code's numbers in (0, 1)
+               stand for units that are drawn with these probabilities; as F is concave, the mean of
+               their log P is at least this.
+    pixels     (n,): log P(image | code), the cross-entropy that trains the autoencoder, or 0
     capsule    (n,): the most probable capsule
     error      (n,): the mean squared error of the pixels, reconstructed by that capsule
     log_z      its estimates from both sides
@@ -170,9 +199,14 @@ class Scores(NamedTuple):
         return self.code + self.pixels
 
     def weaker(self, usual: "Scores") -> np.ndarray:
-        """The lower of code and pixels, each in standard deviations of usual images; either may be odd."""
-        pairs = ((self.code, usual.code), (self.pixels, usual.pixels))
-        return np.minimum(*((own - of.mean()) / max(of.std(), 1e-9) for own, of in pairs))
+        """The lower of code and pixels, in standard deviations of usual images: either may be odd."""
+
+        def standardized(own: np.ndarray, of_usual: np.ndarray) -> np.ndarray:
+            return (own - of_usual.mean()) / max(of_usual.std(), 1e-9)
+
+        code = standardized(self.code, usual.code)
+        pixels = standardized(self.pixels, usual.pixels)
+        return np.minimum(code, pixels)
 
 
 def log_z_of(network: Network) -> LogZ:
@@ -182,14 +216,27 @@ def log_z_of(network: Network) -> LogZ:
 
 @torch.no_grad()
 def score(network: Network, images: Any) -> Scores:
-    """The likelihood of each image's code and of its pixels given the code; needs the gate and gaussian neurons."""
-    log_z, parts = log_z_of(network), []
+    """The likelihood of each image's code and of its pixels given the code.
+
+    It needs the gate and gaussian neurons.
+    """
+    log_z = log_z_of(network)
     middle = (log_z.lower + log_z.upper) / 2
+    code = []
+    pixels = []
+    capsule = []
+    error = []
     for x in network.chunks(images):
         up = network.up(x)
-        given = network.codec.log_likelihood(x, up.code)
-        miss = (network.down(up.state, up.c, on=up.winner) - x).square().mean((1, 2, 3))
-        found = (log_weight(network.top, up.x).double() - middle, given.double(), up.winner, miss)
-        parts.append([t.cpu().numpy() for t in found])
-    code, pixels, capsule, error = (np.concatenate(values) for values in zip(*parts, strict=True))
-    return Scores(code, pixels, capsule, error, log_z)
+        code.append((log_weight(network.top, up.x).double() - middle).cpu().numpy())
+        pixels.append(network.codec.log_likelihood(x, up.code).double().cpu().numpy())
+        capsule.append(up.winner.cpu().numpy())
+        reconstructed = network.down(up.state, up.c, on=up.winner)
+        error.append((reconstructed - x).square().mean((1, 2, 3)).cpu().numpy())
+    return Scores(
+        np.concatenate(code),
+        np.concatenate(pixels),
+        np.concatenate(capsule),
+        np.concatenate(error),
+        log_z,
+    )

@@ -21,7 +21,7 @@ def traverse(
     starts: int = 1,
     seed: int = 0,
 ) -> Float[Tensor, "N S T n"]:
-    """Pre-activations z (N, starts, len(at), N): dimension k of the pose moved alone, from several starts.
+    """Pre-activations z (N, starts, len(at), N): dimension k moved alone, from several starts.
 
     Parameters
     ----------
@@ -35,14 +35,21 @@ def traverse(
     check_capsule("capsule", capsule, J)
     check_choice("basis", basis, get_args(Basis))
     check_count("starts", starts)
-    at = np.linspace(-2.5, 2.5, 11) if at is None else np.asarray(at, np.float64)
-    centre, axes = (t[capsule].cpu().double().numpy() for t in (network.prior.centre, network.prior.axes))
+    if at is None:
+        at = np.linspace(-2.5, 2.5, 11)
+    at = np.asarray(at, np.float64)
+    centre = network.prior.centre[capsule].cpu().double().numpy()
+    axes = network.prior.axes[capsule].cpu().double().numpy()
     rng = np.random.default_rng([seed % 2**64, capsule])
     start_SN = np.concatenate([np.zeros((1, N)), 0.7 * rng.standard_normal((starts - 1, N))])
     if basis == "principal":
-        step_NN, moved = axes.T, np.eye(N)  # the coordinate that moves replaces the start's own
+        # The coordinate that moves replaces the start's own.
+        step_NN = axes.T
+        moved = np.eye(N)
     else:
-        step_NN, moved = np.diag(np.sqrt((axes**2).sum(1))), np.zeros((N, N))
+        # A neuron moves by its own standard deviation, away from the start.
+        step_NN = np.diag(np.sqrt((axes**2).sum(1)))
+        moved = np.zeros((N, N))
     start_NSN = (start_SN[None] * (1 - moved)[:, None]) @ axes.T
     z = centre + start_NSN[:, :, None] + at[:, None] * step_NN[:, None, None]
     return torch.from_numpy(z).float().to(network.device)
@@ -51,8 +58,8 @@ def traverse(
 @torch.no_grad()
 def decode_poses(network: Network, capsule: int, z: Float[Tensor, "*rest N"]) -> np.ndarray:
     """What the capsule alone decodes to, (*rest, H, W, C)."""
-    parts = [
-        network.array(network.decode_pose(torch.full((len(chunk),), capsule, device=z.device), chunk))
-        for chunk in z.reshape(-1, z.shape[-1]).split(CHUNK)
-    ]
+    parts = []
+    for chunk in z.reshape(-1, z.shape[-1]).split(CHUNK):
+        on = torch.full((len(chunk),), capsule, device=z.device)
+        parts.append(network.array(network.decode_pose(on, chunk)))
     return np.concatenate(parts).reshape(*z.shape[:-1], *network.image)

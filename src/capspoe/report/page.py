@@ -30,30 +30,38 @@ from capspoe.run.pictures import png, tile
 def write_report(run: Path, image: int = 0, images: str | None = None) -> Path:
     """Write RUN/report.html and RUN/figures, and return the path of the page.
 
-    `image` is the test image whose routing is shown; `images` says where the run's images are, if they have moved.
+    `image` is the test image whose routing is shown; `images` says where the run's images are, if
+    they have moved.
     """
     out = output_folder(run)
-    model, first, problem = CapsulePoE.load(run), None, ""
-    found = sections.from_files(run, out, model)  # first, since a damaged file is an error
+    model = CapsulePoE.load(run)
+    # Files come first, since a damaged one is an error.
+    page_sections = sections.from_files(run, out, model)
+    first = None
+    problem = ""
     try:
         split = shown_split(images or model.config.data)
         shown = open_for(model.config, model.image, images, split, run=run)
-        test = shown if split == "test" else open_for(model.config, model.image, images)
+        test = shown
+        if split != "test":
+            test = open_for(model.config, model.image, images)
         first = test.batch([0])
     except (DataError, InputError) as error:
         problem = str(error).replace(model.config.data, data_name(model.config))
     if first is not None:
-        found = sections.from_images(out, model, test, shown, image) | found
-    found = sections.from_model(out, model, first) | found
-    folder, environment = files("capspoe.report"), Environment(autoescape=True, undefined=StrictUndefined)
+        page_sections = sections.from_images(out, model, test, shown, image) | page_sections
+    page_sections = sections.from_model(out, model, first) | page_sections
+    folder = files("capspoe.report")
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"strip": strip, "inline": inline, "show": show}
-    page = environment.from_string((folder / "template.html").read_text(encoding="utf-8")).render(
+    template = environment.from_string((folder / "template.html").read_text(encoding="utf-8"))
+    page = template.render(
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
-        sections=found,
+        sections=page_sections,
         model=model,
         parameters=count(model),
         data=data_name(model.config),
-        run=shlex.quote(BUNDLED if out != run else run.name if run.is_absolute() else str(run)),
+        run=shlex.quote(run_name(run, out)),
         image=image,
         state=checkpoint.newest(run).state,
         problem=problem,
@@ -63,11 +71,25 @@ def write_report(run: Path, image: int = 0, images: str | None = None) -> Path:
     return out / "report.html"
 
 
+def run_name(run: Path, out: Path) -> str:
+    """The run as a command on the page names it."""
+    # Only a bundled run has its output elsewhere.
+    if out != run:
+        return BUNDLED
+    # An absolute path says more about the machine than about the run.
+    if run.is_absolute():
+        return run.name
+    return str(run)
+
+
 def strip(images: np.ndarray, alt: str, column: bool = False) -> Markup:
     """Images (n, H, W, C) in [0, 1] side by side, or one below the other, with transparent gaps."""
     images = images[:, None] if column else images[None]
-    picture = np.concatenate([tile(images), 255 - tile(np.zeros_like(images[..., :1]))], -1)
-    data, (height, width, _) = base64.b64encode(png(picture)).decode(), picture.shape
+    # A tiled picture of black images is white in the gaps: inverted, it is the opacity.
+    opacity = 255 - tile(np.zeros_like(images[..., :1]))
+    picture = np.concatenate([tile(images), opacity], -1)
+    height, width, _ = picture.shape
+    data = base64.b64encode(png(picture)).decode()
     html = '<img src="data:image/png;base64,{}" width="{}" height="{}" alt="{}" style="--n:{}">'
     return Markup(html).format(data, width, height, alt, images.shape[1])
 
@@ -75,7 +97,9 @@ def strip(images: np.ndarray, alt: str, column: bool = False) -> Markup:
 def inline(figure: Figure, name: str) -> Markup:
     """A figure as part of the page, in the page's colours."""
     text = svg(figure)
-    text = re.sub(r' id="[\w.]+_\d{1,6}"', "", text[text.index("<svg") + 4 :])  # such as axes_1, in every figure
+    text = text[text.index("<svg") + 4 :]
+    # Identifiers such as axes_1 occur in every figure, and must be unique on a page.
+    text = re.sub(r' id="[\w.]+_\d{1,6}"', "", text)
     for variable, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{variable})")
     return Markup('<svg role="img" aria-label="{}"{}').format(name, Markup(text))
@@ -87,6 +111,8 @@ def show(value: Any) -> str:
         return ", ".join(map(show, value))
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
-    if isinstance(value, (int, float)):
-        return f"{value:,}" if isinstance(value, int) else f"{value:,.5g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.5g}"
     return str(value)

@@ -24,7 +24,9 @@ def save(run: Path, name: str, figure: Figure) -> None:
 
 def from_model(run: Path, model: CapsulePoE, first: np.ndarray | None) -> Sections:
     """`first` is the first test image, if it can be opened."""
-    image = None if first is None else model.array(model.tensor(first))[0]
+    image = None
+    if first is not None:
+        image = model.array(model.tensor(first))[0]
     grid = sample_grid(model)
     write_png(tile(grid, scale=2), run / "figures" / "grid.png")
     network = architecture.draw_architecture(model, grid[0, 0], image)
@@ -32,32 +34,52 @@ def from_model(run: Path, model: CapsulePoE, first: np.ndarray | None) -> Sectio
     full = traversal.traversal(model, int(model.prior.use.argmax()))
     save(run, f"traverse-{full.capsule}.png", traversal.draw_traversal(full))
     short = [traversal.traversal(model, j, "principal") for j in range(model.top.upper[0])]
-    limits = {"correlation": traversal.RANK_CORRELATION, "effect": traversal.EFFECT}
     return {
         "samples": {"columns": grid.swapaxes(0, 1)},
         "network": {"figure": network},
-        "traversals": {"full": full, "short": short, **limits},
+        "traversals": {
+            "full": full,
+            "short": short,
+            "correlation": traversal.RANK_CORRELATION,
+            "effect": traversal.EFFECT,
+        },
     }
 
 
-def from_images(run: Path, model: CapsulePoE, test: Dataset, shown: Dataset, number: int) -> Sections:
-    """`number` is the test image whose routing is shown; `shown` are the images that capsules are on for."""
-    view, name = routing.routed(model, routing.one_image(test, number)), f"test image {number}"
+def from_images(
+    run: Path,
+    model: CapsulePoE,
+    test: Dataset,
+    shown: Dataset,
+    number: int,
+) -> Sections:
+    """What needs images: routing, capsules and reconstructions.
+
+    `number` is the test image whose routing is shown; `shown` are the images that capsules are on
+    for.
+    """
+    view = routing.routed(model, routing.one_image(test, number))
+    name = f"test image {number}"
     diagram = routing.draw_routing(view, name, gallery.label_of(test, number))
     save(run, f"routing-{number}.svg", diagram)
-    count, kind = min(len(shown), IMAGES), "test images" if shown is test else "images"
+    count = min(len(shown), IMAGES)
+    kind = "test images" if shown is test else "images"
     encoded = model.encode(shown.batch(np.arange(count)))
-    found = gallery.gallery(model, shown, encoded)
-    save(run, "gallery.png", gallery.draw_gallery(found))
-    files, winner = np.array((shown.file_names or [])[:count]), encoded.on.argmax(1)
-    names = [files[winner == j].tolist() for j in range(len(found.mean))] if len(files) else []
+    capsules = gallery.gallery(model, shown, encoded)
+    save(run, "gallery.png", gallery.draw_gallery(capsules))
+    # Somebody's own images have file names: each capsule lists those it is on for.
+    winner = encoded.on.argmax(1)
+    names = []
+    if shown.file_names:
+        file_names = np.array(shown.file_names[:count])
+        names = [file_names[winner == j].tolist() for j in range(len(capsules.mean))]
     back = reconstruction.reconstructions(model, test.batch(np.arange(min(len(test), 1000))))
     save(run, "reconstructions.png", reconstruction.draw_reconstructions(back, 10))
     return {
         "routing": {"name": name, "view": view, "diagram": diagram},
         "capsules": {
-            "found": found,
-            "rows": gallery.gallery_rows(found),
+            "found": capsules,
+            "rows": gallery.gallery_rows(capsules),
             "count": count,
             "kind": kind,
             "names": names,
@@ -68,15 +90,20 @@ def from_images(run: Path, model: CapsulePoE, test: Dataset, shown: Dataset, num
 
 def from_files(run: Path, out: Path, model: CapsulePoE) -> Sections:
     """The log of training, the evaluation, and how the run was made; figures go to `out`."""
-    found: Sections = {}
+    sections: Sections = {}
     charts = curves.charts(curves.read_metrics(run))
     if charts:
         save(out, "curves.svg", curves.draw_charts(charts))
-        found["training"] = {"charts": [(chart.title, curves.draw_charts([chart], 1)) for chart in charts]}
+        single = [(chart.title, curves.draw_charts([chart], 1)) for chart in charts]
+        sections["training"] = {"charts": single}
     if scores := facts.read_json(run / "evaluation.json"):
-        found["evaluation"] = {"tables": facts.tables(scores)}
+        sections["evaluation"] = {"tables": facts.tables(scores)}
     described = {"settings": vars(model.config) | {"data": data_name(model.config)}}
-    if machine := facts.read_json(run / "environment.json"):  # an exported network has none
+    # An exported network does not say on which machine it was trained.
+    if machine := facts.read_json(run / "environment.json"):
         described = {"machine": machine, **described}
-    tables = facts.tables(described)
-    return found | {"settings": {"command": train_command(model.config), "tables": tables}}
+    sections["settings"] = {
+        "command": train_command(model.config),
+        "tables": facts.tables(described),
+    }
+    return sections

@@ -17,13 +17,17 @@ from capspoe import kernels
 
 LIMIT = 256  # requests that may wait; as many as there may be connections (server.py)
 
+Entry = tuple[bool, int, asyncio.Future, Generator]  # background, order, result, steps
+
 
 class Scheduler:
     """`run` queues work for `serve`, which a task of the same event loop runs."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.limit, self.order = limit, itertools.count()
-        self.queue: asyncio.PriorityQueue[tuple[bool, int, asyncio.Future, Generator]] = asyncio.PriorityQueue()
+        self.limit = limit
+        self.order = itertools.count()
+        # Background work comes last; among equals, the one that has waited longest comes first.
+        self.queue: asyncio.PriorityQueue[Entry] = asyncio.PriorityQueue()
         self.waiting: set[asyncio.Future[Any]] = set()
         self.lanes: dict[str, asyncio.Future[Any]] = {}
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="capspoe-model")
@@ -73,7 +77,9 @@ class Scheduler:
 
 def _steps(work: Callable[[], Any]) -> Generator[None, None, Any]:
     result = work()
-    return (yield from result) if isinstance(result, Generator) else result
+    if isinstance(result, Generator):
+        result = yield from result
+    return result
 
 
 def _step(steps: Generator[None, None, Any]) -> tuple[Any] | None:

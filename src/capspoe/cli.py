@@ -8,6 +8,7 @@ from importlib import import_module
 
 from capspoe import __version__
 from capspoe.errors import CapspoeError, CapspoeWarning
+from capspoe.memory import process_limits
 
 COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "train": ("DATA", "train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz"),
@@ -104,10 +105,8 @@ def explain(error: Exception, command: str = "") -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, CapspoeError):
         return text
-    from capspoe.memory import process_limits
-
     limits = process_limits()
-    words = NO_MEMORY
+    words: tuple[str, ...] = NO_MEMORY
     allowed = ""
     if limits:
         # Under a limit, a library that does not load is one that found no room.

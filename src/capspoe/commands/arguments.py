@@ -1,7 +1,7 @@
 """Parsing that the commands share.
 
-A command imports NumPy, PyTorch and whatever needs them inside its function. So help and wrong usage, which tyro
-answers before the function runs, take a fraction of a second.
+A command imports NumPy, PyTorch and whatever needs them inside its function. So help and wrong
+usage, which tyro answers before the function runs, take a fraction of a second.
 """
 
 import shlex

@@ -85,6 +85,6 @@ def group(title: str, start: Config, advanced: bool) -> type:
         # A switch that is on by default appears as --no-NAME.
         help_key = "no_help" if default is True else "help"
         text = tyro.conf.arg(help=field.metadata[help_key])
-        kind = Annotated[kinds[name], text, HINT]
-        fields.append((name, kind, dataclasses.field(default=default)))
+        default_field = dataclasses.field(default=default)
+        fields.append((name, Annotated[kinds[name], text, HINT], default_field))
     return dataclasses.make_dataclass(title, fields, frozen=True)

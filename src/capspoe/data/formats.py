@@ -1,7 +1,7 @@
 """File formats: idx, CIFAR-10's binary format, scikit-learn's digits, and the image formats of Pillow.
 
-A reader in READERS returns the pixels (n, H, W, C) of a split and the labels (n,). Its files have been verified by
-their checksums before.
+A reader in READERS returns the pixels (n, H, W, C) of a split and the labels (n,). Its files have
+been verified by their checksums before.
 """
 
 import math

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -108,12 +109,12 @@ def route_of(endpoint: Endpoint) -> Route:
         # A newer request replaces an older one only in the same browser tab and lane.
         client = request.headers.get("x-client", "")[:40]
         lane = request.headers.get("x-lane", "")[:40]
+        queue_lane = ""
         if client and lane:
-            lane = f"{client} {endpoint.path} {lane}"
-        else:
-            lane = ""
+            queue_lane = f"{client} {endpoint.path} {lane}"
         app = request.app.state
-        answer = await app.scheduler.run(lambda: endpoint.answer(app.session, **arguments), lane)
+        work = partial(endpoint.answer, app.session, **arguments)
+        answer = await app.scheduler.run(work, queue_lane)
         return JSON(answer)
 
     return Route(endpoint.path, respond, methods=[endpoint.method])

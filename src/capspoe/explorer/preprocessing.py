@@ -1,7 +1,8 @@
 """Drawings and photographs, made to look like the run's own images.
 
-Digits in MNIST are white on black, 20 of 28 pixels high or wide, with the centre of mass in the middle. A drawing is
-not. The size is measured on the run's images, so this works for any grey data set of objects on a plain background.
+Digits in MNIST are white on black, 20 of 28 pixels high or wide, with the centre of mass in the
+middle. A drawing is not. The size is measured on the run's images, so this works for any grey
+data set of objects on a plain background.
 """
 
 import io

@@ -1,8 +1,9 @@
 """One thread computes on the model; requests wait for it in one bounded queue.
 
-Work is a function, or a generator function that yields every few milliseconds and returns its result. After each
-step the next in line gets its turn, so long work delays the others by one step each. Background work runs when
-nothing else waits. Of two requests in one lane (two positions of one slider, say) only the newer counts.
+Work is a function, or a generator function that yields every few milliseconds and returns its
+result. After each step the next in line gets its turn, so long work delays the others by one step
+each. Background work runs when nothing else waits. Of two requests in one lane (two positions of
+one slider, say) only the newer counts.
 """
 
 import asyncio

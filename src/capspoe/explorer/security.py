@@ -1,8 +1,9 @@
 """Which requests are served, and what a browser may do with the page.
 
-Every web page that the user has open can reach a server on 127.0.0.1. Two checks keep them out: the Host header must
-name this machine by address or as localhost, so a foreign name that resolves to 127.0.0.1 (DNS rebinding) gets
-nothing; and a request that a browser marks as coming from another site is refused (CSRF).
+Every web page that the user has open can reach a server on 127.0.0.1. Two checks keep them out:
+the Host header must name this machine by address or as localhost, so a foreign name that resolves
+to 127.0.0.1 (DNS rebinding) gets nothing; and a request that a browser marks as coming from
+another site is refused (CSRF).
 """
 
 import ipaddress

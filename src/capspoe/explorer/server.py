@@ -95,11 +95,10 @@ def bind(host: str, port: int | None) -> socket.socket:
     """A socket on the port, or on the first free one from 8765 on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     problem = ""
-    if port is None:
-        candidates = [*range(8765, 8785), 0]  # 0 lets the system choose
-    else:
-        candidates = [port]
-    for number in candidates:
+    ports = [*range(8765, 8785), 0]  # 0 lets the system choose
+    if port is not None:
+        ports = [port]
+    for number in ports:
         # asyncio disables Nagle's algorithm, which costs 40 ms a request, only where the protocol is named.
         candidate = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":

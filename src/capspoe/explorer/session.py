@@ -1,7 +1,8 @@
 """The run as the page sees it: its newest checkpoint, its images, and the answers of the API.
 
-Poses are whitened: 0 is the mean over the capsule's images, 1 a standard deviation along a principal axis of its
-prior. Images are PNG data URLs, several as one sheet. Long work is a generator (see scheduler.py).
+Poses are whitened: 0 is the mean over the capsule's images, 1 a standard deviation along a
+principal axis of its prior. Images are PNG data URLs, several as one sheet. Long work is a
+generator (see scheduler.py).
 """
 
 from base64 import b64encode

@@ -1,7 +1,8 @@
 """A page that runs the network in the browser, without a server: index.html, capsules.js and weights.js.
 
-All three are plain scripts, so that the page works on any static host and from the disk. weights.js holds what
-page/network.js reads: the shapes of the network, its weights as float16 in base64, and what the capsules are called.
+All three are plain scripts, so that the page works on any static host and from the disk.
+weights.js holds what page/network.js reads: the shapes of the network, its weights as float16 in
+base64, and what the capsules are called.
 """
 
 import json

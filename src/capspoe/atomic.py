@@ -34,6 +34,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield temporary
             temporary.replace(path)
         except BaseException:
+            # It may be a folder or a file.
             shutil.rmtree(temporary, ignore_errors=True)
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -51,12 +52,16 @@ def locked(folder: Path, wait: bool) -> Iterator[None]:
     except ImportError:  # Windows has no advisory lock on a folder
         yield
         return
+    mode = fcntl.LOCK_EX
+    if not wait:
+        mode |= fcntl.LOCK_NB
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(handle, mode)
         yield
     except BlockingIOError:
-        raise RunError(f"another training is writing to {folder}; wait, or choose another --out") from None
+        problem = f"another training is writing to {folder}"
+        raise RunError(f"{problem}; wait, or choose another --out") from None
     finally:
         os.close(handle)
 
@@ -76,7 +81,8 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def remove_files(folder: Path, *names: str) -> None:
     """Remove files if they exist. Otherwise write nothing, so a finished run may be read-only."""
-    for path in (folder / name for name in names):
+    for name in names:
+        path = folder / name
         if path.exists():
             with disk_errors(folder):
                 path.unlink()

@@ -3,10 +3,12 @@
 import os
 import sys
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 
 from capspoe import __version__
 from capspoe.errors import CapspoeError, CapspoeWarning
+from capspoe.memory import process_limits
 
 COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "train": ("DATA", "train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz"),
@@ -39,9 +41,10 @@ usage: capspoe COMMAND ...          `capspoe COMMAND --help` shows the options
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; exit with 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in argv
-    argv = [a for a in argv if a != "--debug"]
+    if arguments is None:
+        arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    argv = [argument for argument in arguments if argument != "--debug"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(SUMMARY)
         sys.exit(0 if argv else 2)
@@ -49,14 +52,16 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"capspoe {__version__}")
         sys.exit(0)
     if argv[0] not in COMMANDS:
-        from difflib import get_close_matches
-
-        near = get_close_matches(argv[0], COMMANDS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "capspoe --help lists the commands"
+        hint = "capspoe --help lists the commands"
+        if near := get_close_matches(argv[0], COMMANDS, 1):
+            hint = f"did you mean {near[0]!r}?"
         print(f"capspoe: there is no command {argv[0]!r}; {hint}", file=sys.stderr)
         sys.exit(2)
-    process = int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
-    if process and argv[0] != "train":  # which all processes of torchrun share
+    # Of several processes of torchrun, only process 0 runs a command; training alone is shared by all.
+    process = 0
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        process = int(os.environ.get("RANK", 0))
+    if process and argv[0] != "train":
         return
     warnings.showwarning = show_warning
     try:
@@ -65,10 +70,12 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
+        # The reader has gone, as in `| head`; Python must not fail again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if debug:
             raise
+        # By name, because importing the class would import PyTorch.
         interrupted = type(error).__name__ == "Interrupted"
         if not (interrupted and process):
             print(f"capspoe: {explain(error, argv[0])}", file=sys.stderr)
@@ -98,12 +105,14 @@ def explain(error: Exception, command: str = "") -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, CapspoeError):
         return text
-    from capspoe.memory import process_limits
-
     limits = process_limits()
-    # With limited memory, a library that fails to load has run out of it.
-    words = (*NO_MEMORY, "shared object") if limits else NO_MEMORY
+    words: tuple[str, ...] = NO_MEMORY
+    allowed = ""
+    if limits:
+        # Under a limit, a library that does not load is one that found no room.
+        words = (*NO_MEMORY, "shared object")
+        allowed = f" (this process may use {min(limits) >> 20} MB)"
     if isinstance(error, MemoryError) or any(word in text.lower() for word in words):
-        allowed = f" (this process may use {min(limits) >> 20} MB)" if limits else ""
-        return f"out of memory{allowed}; {USE_LESS.get(command, 'close other programs, or raise the limit')}"
+        advice = USE_LESS.get(command, "close other programs, or raise the limit")
+        return f"out of memory{allowed}; {advice}"
     return f"unexpected {type(error).__name__}: {text[:300]} (--debug shows where)"

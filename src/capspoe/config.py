@@ -152,12 +152,18 @@ def from_dict(stored: Any, where: str = "config.json") -> Config:
 
 def parse_layers(text: str) -> list[tuple[int, int]]:
     """'64x16,20x16' to [(64, 16), (20, 16)]."""
+    example = "20x16, 64x16,20x16 or autox16 (capsules x neurons)"
+    problem = InputError(f"layers must look like {example}, not {text!r}")
+    layers = []
     try:
-        layers = [(int(j), int(n)) for j, n in (part.split("x") for part in text.split(","))]
+        for part in text.split(","):
+            capsules, neurons = part.split("x")
+            layers.append((int(capsules), int(neurons)))
     except (ValueError, AttributeError):
-        layers = []
-    if not layers or any(not (0 < j <= 10**6 and 0 < n <= 10**6) for j, n in layers):
-        raise InputError(f"layers must look like 20x16, 64x16,20x16 or autox16 (capsules x neurons), not {text!r}")
+        raise problem from None
+    for capsules_and_neurons in layers:
+        if not all(0 < number <= 10**6 for number in capsules_and_neurons):
+            raise problem
     return layers
 
 
@@ -177,10 +183,12 @@ def fill_auto(layers: str, capsules: int) -> str:
 def check(config: Config) -> None:
     """Raise an InputError that names the first invalid setting."""
     for name, kind in get_type_hints(Config).items():
-        value, (low, high) = getattr(config, name), FIELDS[name].metadata["limits"]
+        value = getattr(config, name)
+        low, high = FIELDS[name].metadata["limits"]
         if not _fits(value, kind):
-            choices = get_args(kind) if get_origin(kind) is Literal else ()
-            hint = f"; choose one of {', '.join(map(str, choices))}" if choices else ""
+            hint = ""
+            if get_origin(kind) is Literal:
+                hint = f"; choose one of {', '.join(map(str, get_args(kind)))}"
             raise InputError(f"{name} cannot be {value!r}{hint}")
         if value is not None and low is not None and not low <= value <= high:
             raise InputError(f"{name} must be between {low:g} and {high:g}, not {value!r}")
@@ -197,7 +205,9 @@ def _fits(value: Any, kind: Any) -> bool:
         return any(_fits(value, choice) for choice in choices)
     if isinstance(value, bool):
         return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind) and value == value
+    if kind is float:
+        return isinstance(value, (int, float)) and value == value  # NaN differs from itself
+    return isinstance(value, kind)
 
 
 # What a preset, a data set and --literal change from the defaults above.
@@ -225,11 +235,14 @@ def preset(name: str = "small", data: str = "mnist", literal: bool = False, neur
     """The settings of a preset for a data set, before the user's own changes."""
     if name not in PRESETS:
         raise InputError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
-    sizes = PRESETS["paper" if literal else name]
-    config = Config().replace(data=data, **(sizes | _FOR_DATA.get(data, {})))
+    if literal:  # the paper has one size
+        name = "paper"
+    config = Config().replace(data=data, **(PRESETS[name] | _FOR_DATA.get(data, {})))
     if neurons == "binary":
         config = config.replace(neurons="binary", learning_rate=BINARY_RATE * config.learning_rate)
-    return config.replace(**_LITERAL) if literal else config
+    if literal:
+        config = config.replace(**_LITERAL)
+    return config
 
 
 def data_name(config: Config) -> str:
@@ -240,14 +253,25 @@ def data_name(config: Config) -> str:
 def train_command(config: Config) -> str:
     """The shortest `capspoe train` command that gives these settings."""
     commands = []
+    # Each of these flags changes several defaults, so all combinations are tried.
     for name, literal, neurons in product(PRESETS, (False, True), (None, config.neurons)):
-        words = ["--preset", name] if name != "small" else []
-        words += ["--literal"] if literal else ["--neurons", neurons] if neurons else []
+        words = []
+        if name != "small":
+            words += ["--preset", name]
+        if literal:
+            words += ["--literal"]
+        elif neurons:
+            words += ["--neurons", neurons]
         start = dataclasses.asdict(preset(name, config.data, literal, neurons))
         for setting, value in dataclasses.asdict(config).items():
             flag = setting.replace("_", "-")
-            if value != start[setting]:
-                no_or_yes = [f"--{flag}" if value else f"--no-{flag}"]
-                words += no_or_yes if isinstance(value, bool) else [f"--{flag}", str(value)]
+            if value == start[setting]:
+                continue
+            if value is True:
+                words += [f"--{flag}"]
+            elif value is False:
+                words += [f"--no-{flag}"]
+            else:
+                words += [f"--{flag}", str(value)]
         commands.append(words)
     return shlex.join(["capspoe", "train", data_name(config), *min(commands, key=len)])

@@ -1,7 +1,7 @@
 """Several processes started by torchrun: thin wrappers around torch.distributed that do nothing with one process.
 
-All processes run the same steps with the same weights, each on its shard of every batch. Only process 0 writes
-files and prints.
+All processes run the same steps with the same weights, each on its shard of every batch. Only
+process 0 writes files and prints.
 """
 
 import gc
@@ -31,11 +31,15 @@ class _Here:
 
 
 def world_size() -> int:
-    return dist.get_world_size() if _Here.store is not None else 1
+    if _Here.store is None:
+        return 1
+    return dist.get_world_size()
 
 
 def rank() -> int:
-    return dist.get_rank() if world_size() > 1 else 0
+    if world_size() == 1:
+        return 0
+    return dist.get_rank()
 
 
 def is_main() -> bool:
@@ -45,13 +49,16 @@ def is_main() -> bool:
 
 def local_world_size() -> int:
     """Number of processes on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if _Here.store is not None else 1
+    if _Here.store is None:
+        return 1
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 @contextmanager
 def process_group() -> Iterator[None]:
     """Join the process group that torchrun started, if any."""
-    if _Here.store is not None or int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ:
+    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ
+    if _Here.store is not None or alone:
         yield
         return
     try:
@@ -65,8 +72,10 @@ def process_group() -> Iterator[None]:
         yield
     finally:
         _Here.store = None
-        dist.destroy_process_group()  # drops torch's references to the group
-        gc.collect()  # and this drops any other in a cycle: gloo's threads abort if they outlive the interpreter
+        # gloo's threads abort if they outlive the interpreter. This drops torch's references to the group,
+        # and the garbage collector any other in a cycle.
+        dist.destroy_process_group()
+        gc.collect()
 
 
 def rendezvous_name(store: dist.Store, number: int, count: int) -> str:
@@ -76,13 +85,15 @@ def rendezvous_name(store: dist.Store, number: int, count: int) -> str:
     publishes a fresh random token; the name is a hash of all tokens, and valid once all processes have seen it.
     """
     store.set(f"token-{number}", uuid.uuid4().hex)
-    end, seen = time.monotonic() + RENDEZVOUS_TIMEOUT.total_seconds(), ""
-    while time.monotonic() < end:
+    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT.total_seconds()
+    last_name = ""
+    while time.monotonic() < deadline:
         tokens = [store.get(f"token-{other}") for other in range(count)]
         name = hashlib.sha256(b"".join(tokens)).hexdigest()
-        if store.add(name, int(name != seen)) == count:
+        # Each process counts itself once for every name that it sees.
+        if store.add(name, int(name != last_name)) == count:
             return name
-        seen = name
+        last_name = name
         time.sleep(0.02)
     raise RuntimeError("some processes did not start")
 
@@ -98,7 +109,11 @@ def fail_together() -> Iterator[None]:
         yield
     except Exception as error:
         failure = error
-    failed = world_size() - all_reduce_max(world_size() - rank() if failure else 0)  # lowest rank that failed
+    # The maximum of (processes - rank) belongs to the lowest rank that failed.
+    report = 0
+    if failure:
+        report = world_size() - rank()
+    failed = world_size() - all_reduce_max(report)
     if failure and failed == rank():
         raise failure
     if failed < world_size():
@@ -121,13 +136,18 @@ def shard(index: np.ndarray) -> Shard:
 
     With more processes than images, the last ones repeat an image with weight 0.
     """
-    mine, batch = split(index), len(index)
-    return Shard(mine, len(mine) / batch, batch) if len(mine) else Shard(index[:1], 0.0, batch)
+    mine = split(index)
+    batch = len(index)
+    if not len(mine):
+        return Shard(index[:1], 0.0, batch)
+    return Shard(mine, len(mine) / batch, batch)
 
 
 def split(index: np.ndarray) -> np.ndarray:
     """This process's contiguous part of an array."""
-    return np.array_split(index, world_size())[rank()] if world_size() > 1 else index
+    if world_size() == 1:
+        return index
+    return np.array_split(index, world_size())[rank()]
 
 
 # Collectives: all processes call them in the same order.
@@ -165,10 +185,12 @@ def broadcast_object(make: Callable[[], Value]) -> Value:
     """Make an object on process 0 and send it to all."""
     if world_size() == 1:
         return make()
-    value = [make() if is_main() else None]
+    values: list[Any] = [None]
+    if is_main():
+        values[0] = make()
     with _peers():
-        dist.broadcast_object_list(value, 0)
-    return value[0]  # type: ignore[return-value]
+        dist.broadcast_object_list(values, 0)
+    return values[0]
 
 
 def gather(value: Value) -> list[Value]:
@@ -184,10 +206,12 @@ def gather(value: Value) -> list[Value]:
 def _in_one_exchange(exchange: Callable[[Tensor], Any], tensors: tuple[Tensor, ...]) -> None:
     if world_size() == 1:
         return
-    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu()  # gloo exchanges the memory of the CPU
+    # gloo exchanges the memory of the CPU.
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu()
     with _peers():
         exchange(flat)
-    for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    for tensor, values in zip(tensors, parts, strict=True):
         tensor.copy_(values.view_as(tensor))
 
 

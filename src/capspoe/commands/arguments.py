@@ -1,4 +1,8 @@
-"""Parsing that the commands share."""
+"""Parsing that the commands share.
+
+A command imports NumPy, PyTorch and whatever needs them inside its function. So help and wrong
+usage, which tyro answers before the function runs, take a fraction of a second.
+"""
 
 import shlex
 from collections.abc import Callable
@@ -34,8 +38,14 @@ ImagePath = Annotated[Positional[str], arg(metavar="IMAGE", help="An image file,
 AnyDevice = Annotated[Device, arg(help="Where to compute: auto takes a GPU if there is one.")]
 
 
-# The help shows no default for flags, nor where the text states it.
-HINT = arg(help_behavior_hint=lambda value: "" if value in ("None", "True", "False") else f"(default: {value})")
+def _default_hint(value: str) -> str:
+    """The default in the help: none for flags, nor where the text explains it."""
+    if value in ("None", "True", "False"):
+        return ""
+    return f"(default: {value})"
+
+
+HINT = arg(help_behavior_hint=_default_hint)
 
 
 def command(function: Callable[..., None]) -> Callable[[list[str]], None]:
@@ -51,11 +61,19 @@ def command(function: Callable[..., None]) -> Callable[[list[str]], None]:
 
 
 def parse(target: Callable[..., Any], name: str, argv: list[str]) -> Any:
-    """Call a function or dataclass with the arguments of a command; tyro prints help and errors, and exits with 2."""
-    for argument, kind in get_type_hints(target, include_extras=True).items():  # tyro has no switch for all hints
+    """Call a function or dataclass with the arguments of a command.
+
+    tyro prints help and errors, and exits with 2.
+    """
+    # tyro has no switch for the hints of all arguments.
+    for argument, kind in get_type_hints(target, include_extras=True).items():
         target.__annotations__[argument] = Annotated[kind, HINT]
-    conf = tyro.conf
-    config = (conf.OmitArgPrefixes, conf.HelptextFromCommentsOff, conf.FlagCreatePairsOff, conf.DisallowNone)
+    config = (
+        tyro.conf.OmitArgPrefixes,
+        tyro.conf.HelptextFromCommentsOff,
+        tyro.conf.FlagCreatePairsOff,
+        tyro.conf.DisallowNone,
+    )
     return tyro.cli(target, prog=f"capspoe {name}", args=argv, config=config)
 
 
@@ -63,7 +81,8 @@ def check_suffix(path: Path, *suffixes: str) -> None:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"--out must end in {' or '.join(suffixes)}, not {path.name!r}")
     if path.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
-        raise InputError("--out x.parquet needs the package pyarrow: pip install 'capspoe[parquet]', or write x.csv")
+        advice = "pip install 'capspoe[parquet]', or write x.csv"
+        raise InputError(f"--out x.parquet needs the package pyarrow: {advice}")
 
 
 def figure_path(run: Path, name: str) -> Path:
@@ -75,7 +94,9 @@ def open_for_run(model: "CapsulePoE", run: Path, images: str | None, split: str 
     """The run's own images or others, as the network expects them."""
     from capspoe.data import CATALOGUE, open_for
 
-    split = split or ("test" if images is None or images in CATALOGUE else "all")
+    if not split:
+        has_test_split = images is None or images in CATALOGUE
+        split = "test" if has_test_split else "all"
     return open_for(model.config, model.image, images, split, run=run)
 
 

@@ -35,19 +35,31 @@ def data(
         for file, status in files.items():
             print(f"{status:<8} {file}")
         if bad := [file for file, status in files.items() if status != "ok"]:
-            raise DataError(f"{name}: {len(bad)} files are missing or damaged; run `capspoe data fetch {name}`")
+            problem = f"{len(bad)} files are missing or damaged"
+            raise DataError(f"{name}: {problem}; run `capspoe data fetch {name}`")
         print(f"{name}: complete and verified")
 
 
 def print_list() -> None:
     """Print the data sets, whether they are in the cache, and their licences."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("name", "images", "size", "on disk", "cached", "licence"):
-        table.add_column(title, justify="right" if title in ("images", "on disk") else "left")
+    table.add_column("name")
+    table.add_column("images", justify="right")
+    table.add_column("size")
+    table.add_column("on disk", justify="right")
+    table.add_column("cached")
+    table.add_column("licence")
     for entry in CATALOGUE.values():
         height, width, channels = entry.shape
-        size = f"{height}x{width} {'grey' if channels == 1 else 'colour'}"
-        disk = f"{sum(file.bytes for file in entry.files) / 1e6:.0f} MB" if entry.files else "-"
-        cached = "ships with scikit-learn" if not entry.files else "yes" if entry.cached else "no"
-        table.add_row(entry.name, f"{entry.train + entry.test:,}", size, disk, cached, entry.licence)
-    Console(width=None if Console().is_terminal else 160).print(table)
+        colour = "grey" if channels == 1 else "colour"
+        if entry.files:
+            disk = f"{sum(file.bytes for file in entry.files) / 1e6:.0f} MB"
+            cached = "yes" if entry.cached else "no"
+        else:
+            disk = "-"
+            cached = "ships with scikit-learn"
+        count = f"{entry.train + entry.test:,}"
+        table.add_row(entry.name, count, f"{height}x{width} {colour}", disk, cached, entry.licence)
+    # A file or a pipe has no width of its own; 160 columns break no line.
+    width_of_output = None if Console().is_terminal else 160
+    Console(width=width_of_output).print(table)

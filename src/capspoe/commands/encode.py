@@ -1,10 +1,19 @@
 """`capspoe encode`."""
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
+from capspoe.commands.arguments import (
+    AnyDevice,
+    Images,
+    RunFolder,
+    SplitOf,
+    check_suffix,
+    command,
+    open_for_run,
+)
 
 if TYPE_CHECKING:
     from capspoe.data import Dataset
@@ -31,34 +40,42 @@ def encode(
     from capspoe.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
-    model, on = CapsulePoE.load(run, device), []
+    model = CapsulePoE.load(run, device)
     dataset = open_for_run(model, run, images, split)
     if out.suffix.lower() != ".npz":
         write_table(columns(dataset, encoded_blocks(model, dataset, errors=True)), out)
         print(out)
         return
 
-    def hidden() -> Iterator[np.ndarray]:
-        for own, poses, _ in encoded_blocks(model, dataset):
-            on.append(own)
-            yield poses
+    # `hidden` is large and written block by block; `on` is small and collected on the way.
+    on: list[np.ndarray] = []
 
-    with npz_writer(out) as file:  # `hidden` is written block by block, in constant memory
+    def hidden() -> Iterator[np.ndarray]:
+        for on_of_block, hidden_of_block, _ in encoded_blocks(model, dataset):
+            on.append(on_of_block)
+            yield hidden_of_block
+
+    with npz_writer(out) as file:
         file.add_pieces("hidden", (len(dataset), *model.top.upper), np.float32, hidden())
         file.add("on", np.concatenate(on))
-        for name, values in (("labels", dataset.labels), ("file", dataset.file_names)):
-            if values is not None:
-                file.add(name, np.asarray(values))
+        if dataset.labels is not None:
+            file.add("labels", np.asarray(dataset.labels))
+        if dataset.file_names is not None:
+            file.add("file", np.asarray(dataset.file_names))
     print(out)
 
 
 def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Any]:
-    """on (b, J), hidden (b, J, N) and the error (b,) of the reconstructions, if wanted, a block at a time."""
+    """on (b, J), hidden (b, J, N) and, if wanted, the error (b,) of the reconstructions, a block at a time."""
     import numpy as np
 
     for pixels in dataset.batches(BLOCK):
-        back = model.reconstruct(pixels) - model.array(model.tensor(pixels)) if errors else None
-        yield *model.encode(pixels), None if back is None else np.square(back).mean((1, 2, 3))
+        error = None
+        if errors:
+            difference = model.reconstruct(pixels) - model.array(model.tensor(pixels))
+            error = np.square(difference).mean((1, 2, 3))
+        on, hidden = model.encode(pixels)
+        yield on, hidden, error
 
 
 def columns(dataset: "Dataset", blocks: Iterator[Any]) -> dict[str, Any]:
@@ -68,29 +85,36 @@ def columns(dataset: "Dataset", blocks: Iterator[Any]) -> dict[str, Any]:
 
     from capspoe.figures.gallery import label_of
 
-    parts = []
-    for on, hidden, error in blocks:
+    capsules = []
+    probabilities = []
+    errors = []
+    poses = []
+    for on, hidden, error_of_block in blocks:
         winner = on.argmax(-1)
-        parts.append((winner, on.max(-1), error, hidden[np.arange(len(winner)), winner]))
-    capsule, *rest = (np.concatenate(values) for values in zip(*parts, strict=True))
-    probability, error, pose = (values.astype(np.float64) for values in rest)
+        capsules.append(winner)
+        probabilities.append(on.max(-1))
+        errors.append(error_of_block)
+        poses.append(hidden[np.arange(len(winner)), winner])
+    # In double precision, so that rounding leaves short numbers in the table.
+    probability = np.concatenate(probabilities).astype(np.float64)
+    error = np.concatenate(errors).astype(np.float64)
+    pose = np.concatenate(poses).astype(np.float64)
     rows = np.arange(len(dataset))
-    labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in rows.tolist()]}
-    return {
-        "file": dataset.names(rows),
-        **labels,
-        "capsule": capsule.tolist(),
-        "probability": probability.round(4).tolist(),
-        "typicality": (1 - rankdata(error, "max") / len(error)).round(4).tolist(),
-        "error": error.round(6).tolist(),
-        **{f"pose_{k}": values.round(4).tolist() for k, values in enumerate(pose.T)},
-    }
+
+    table: dict[str, Any] = {"file": dataset.names(rows)}
+    if dataset.labels is not None:
+        table["label"] = [label_of(dataset, k) for k in rows.tolist()]
+    table["capsule"] = np.concatenate(capsules).tolist()
+    table["probability"] = probability.round(4).tolist()
+    table["typicality"] = (1 - rankdata(error, "max") / len(error)).round(4).tolist()
+    table["error"] = error.round(6).tolist()
+    for k, values in enumerate(pose.T):
+        table[f"pose_{k}"] = values.round(4).tolist()
+    return table
 
 
 def write_table(table: dict[str, Any], path: Path) -> None:
     """Write columns as .csv or .parquet."""
-    import csv
-
     from capspoe.atomic import replacing
 
     with replacing(path) as temporary:
@@ -100,6 +124,7 @@ def write_table(table: dict[str, Any], path: Path) -> None:
 
             parquet.write_table(pyarrow.table(table), temporary)
             return
+        # File names that are no UTF-8 are written with their own bytes.
         with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file)
             writer.writerow(table)

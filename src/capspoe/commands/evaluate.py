@@ -27,5 +27,6 @@ def evaluate(
     from capspoe import evaluate
     from capspoe.evaluate.table import print_table
 
-    print_table(evaluate.evaluate(run, quick, samples, seed, ablate=ablate, device=device), Console())
+    scores = evaluate.evaluate(run, quick, samples, seed, ablate=ablate, device=device)
+    print_table(scores, Console())
     print(run / "evaluation.json")

@@ -1,6 +1,13 @@
 """`capspoe reconstruct`."""
 
-from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, command, figure_path, open_for_run
+from capspoe.commands.arguments import (
+    MovedData,
+    RunFolder,
+    RunSplit,
+    command,
+    figure_path,
+    open_for_run,
+)
 
 
 @command
@@ -26,8 +33,9 @@ def reconstruct(
     model = CapsulePoE.load(run)
     check_count("count", count)
     dataset = open_for_run(model, run, data, split)
-    one_image(dataset, first, split)
-    found = reconstructions(model, dataset.batch(np.arange(first, min(first + count, len(dataset)))))
+    one_image(dataset, first, split)  # refuses a number that is not there
+    end = min(first + count, len(dataset))
+    rows = reconstructions(model, dataset.batch(np.arange(first, end)))
     path = figure_path(run, "reconstructions.png")
-    write(draw_reconstructions(found, count), path)
+    write(draw_reconstructions(rows, count), path)
     print(path)

@@ -1,6 +1,13 @@
 """`capspoe routing`."""
 
-from capspoe.commands.arguments import MovedData, RunFolder, RunSplit, command, figure_path, open_for_run
+from capspoe.commands.arguments import (
+    MovedData,
+    RunFolder,
+    RunSplit,
+    command,
+    figure_path,
+    open_for_run,
+)
 
 
 @command

@@ -2,17 +2,35 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from capspoe.commands.arguments import AnyDevice, Images, RunFolder, SplitOf, check_suffix, command, open_for_run
+from capspoe.commands.arguments import (
+    AnyDevice,
+    Images,
+    RunFolder,
+    SplitOf,
+    check_suffix,
+    command,
+    open_for_run,
+)
 from capspoe.commands.encode import BLOCK, write_table
 from capspoe.errors import CapspoeError
+
+if TYPE_CHECKING:
+    from capspoe.data import Dataset
+    from capspoe.infer.likelihood import Scores
+    from capspoe.run.model import CapsulePoE
 
 COMPARED = 2000  # test images of the run that typicality refers to
 
 
 @command
 def score(
-    run: RunFolder, images: Images = None, split: SplitOf = None, out: Path | None = None, device: AnyDevice = "auto"
+    run: RunFolder,
+    images: Images = None,
+    split: SplitOf = None,
+    out: Path | None = None,
+    device: AnyDevice = "auto",
 ) -> None:
     """Find odd images: how likely each one is under the model, the oddest first.
 
@@ -28,34 +46,58 @@ def score(
 
     from capspoe import data
     from capspoe.figures.gallery import label_of
-    from capspoe.infer.likelihood import Scores
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run, device)
     dataset = open_for_run(model, run, images, split)
+    scores = score_dataset(model, dataset)
+    columns = {
+        "score": scores.total.round(2),
+        "code": scores.code.round(2),
+        "pixels": scores.pixels.round(2),
+        "capsule": scores.capsule,
+    }
+    rank_by = scores.total
+    # Without the run's own images there is nothing to compare with.
+    with suppress(CapspoeError, OSError):
+        own_images = data.open_for(model.config, model.image, run=run).first(COMPARED)
+        usual = score_dataset(model, own_images)
+        rank_by = scores.weaker(usual)
+        odder = np.searchsorted(np.sort(usual.weaker(usual)), rank_by)
+        columns["typicality"] = (odder / len(usual.code)).round(4)
+    columns["error"] = scores.error.astype(np.float64).round(6)
 
-    def scored(images: data.Dataset) -> Scores:
-        *parts, log_z = zip(*(model.score(pixels) for pixels in images.batches(BLOCK)), strict=True)
-        code, pixels, capsule, error = map(np.concatenate, parts)
-        return Scores(code, pixels, capsule, error, log_z[0])
+    order = np.argsort(rank_by, kind="stable")
+    table: dict[str, Any] = {"file": dataset.names(order)}
+    if dataset.labels is not None:
+        table["label"] = [label_of(dataset, k) for k in order.tolist()]
+    for name, values in columns.items():
+        table[name] = values[order].tolist()
 
-    found = scored(dataset)
-    odd, scores = found.total, {"score": found.total, "code": found.code, "pixels": found.pixels}
-    table = {name: values.round(2) for name, values in scores.items()} | {"capsule": found.capsule}
-    with suppress(CapspoeError, OSError):  # without the run's own images there is nothing to compare with
-        usual = scored(data.open_for(model.config, model.image, run=run).first(COMPARED))
-        odd = found.weaker(usual)
-        table["typicality"] = (np.searchsorted(np.sort(usual.weaker(usual)), odd) / len(usual.code)).round(4)
-    table["error"] = found.error.astype(np.float64).round(6)
-    order = np.argsort(odd, kind="stable")
-    labels = {} if dataset.labels is None else {"label": [label_of(dataset, k) for k in order.tolist()]}
-    rows = {"file": dataset.names(order), **labels} | {name: values[order].tolist() for name, values in table.items()}
-    low, high, gap = found.log_z.lower, found.log_z.upper, max(map(abs, found.log_z.gaps))
-    print(f"log Z between {low:.1f} and {high:.1f}; its estimates differ by at most {gap:.1f} nats in a capsule")
+    log_z = scores.log_z
+    gap = max(map(abs, log_z.gaps))
+    bounds = f"between {log_z.lower:.1f} and {log_z.upper:.1f}"
+    print(f"log Z {bounds}; its estimates differ by at most {gap:.1f} nats in a capsule")
     if out:
-        write_table(rows, out)
+        write_table(table, out)
         print(out)
         return
-    print("  ".join(f"{name:>10}" for name in rows))
-    for row in list(zip(*rows.values(), strict=True))[:10]:
+    print("  ".join(f"{name:>10}" for name in table))
+    for row in list(zip(*table.values(), strict=True))[:10]:
         print("  ".join(f"{value!s:>10}" for value in row))
+
+
+def score_dataset(model: "CapsulePoE", dataset: "Dataset") -> "Scores":
+    """The scores of all images, computed a block at a time."""
+    import numpy as np
+
+    from capspoe.infer.likelihood import Scores
+
+    blocks = [model.score(pixels) for pixels in dataset.batches(BLOCK)]
+    return Scores(
+        np.concatenate([block.code for block in blocks]),
+        np.concatenate([block.pixels for block in blocks]),
+        np.concatenate([block.capsule for block in blocks]),
+        np.concatenate([block.error for block in blocks]),
+        blocks[0].log_z,  # the same for all
+    )

@@ -2,19 +2,22 @@
 
 import os
 import shutil
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import tyro
 
 from capspoe.commands.arguments import command, command_line, open_for_run
+from capspoe.config import preset
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
 ODD = "odd"  # the group of images that the network reconstructs poorly
-FENCES = 3.0  # interquartile ranges above the upper quartile, of the logarithm of the error
+FENCES = 3.0  # of the logarithm of the error: quartile distances above the upper quartile
 PAGE = """\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -67,7 +70,8 @@ def sort(
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder of images")
     if out.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"--out must be outside {folder}, so that what is written is not sorted the next time")
+        reason = "so that what is written is not sorted the next time"
+        raise InputError(f"--out must be outside {folder}, {reason}")
     import numpy as np
 
     from capspoe.atomic import disk_errors
@@ -77,37 +81,62 @@ def sort(
     model = find_model(network, folder, groups, size, train=run is None)
     dataset = open_for_run(model, network, str(folder), "all")
     table = columns(dataset, encoded_blocks(model, dataset, errors=True))
-    odd, capsules = odd_ones(np.array(table.pop("error"))), table.pop("capsule")
-    names = [ODD if is_odd else f"group-{j:02d}" for is_odd, j in zip(odd, capsules, strict=True)]
-    table = {"file": table.pop("file"), "group": names, **table}
-    typical, group = np.array(table["typicality"]), np.array(names)
-    clearest = sorted(set(names), key=lambda name: (-typical[group == name].mean(), name))
-    files: dict[str, list[str]] = {name: [] for name in clearest}
-    for row in np.argsort(-typical, kind="stable").tolist():
-        files[names[row]].append(table["file"][row])
-    if there := [name for name in files if (link or copy) and (out / name).exists()]:
-        raise InputError(f"{out / there[0]} exists already; remove the old groups, or choose another --out")
+    odd = odd_ones(np.array(table.pop("error")))
+    group_of = []
+    for is_odd, capsule in zip(odd, table.pop("capsule"), strict=True):
+        group_of.append(ODD if is_odd else f"group-{capsule:02d}")
+    table = {"file": table.pop("file"), "group": group_of, **table}
+
+    # The clearest groups come first, and in each group the most typical images.
+    typicality = np.array(table["typicality"])
+    clarity = {name: typicality[np.array(group_of) == name].mean() for name in set(group_of)}
+    clearest_first = sorted(clarity, key=lambda name: (-clarity[name], name))
+    files: dict[str, list[str]] = {name: [] for name in clearest_first}
+    for row in np.argsort(-typicality, kind="stable").tolist():
+        files[group_of[row]].append(table["file"][row])
+
+    if link or copy:
+        for name in files:
+            if (out / name).exists():
+                advice = "remove the old groups, or choose another --out"
+                raise InputError(f"{out / name} exists already; {advice}")
     write_table(table, out / "groups.csv")
     with disk_errors(out):
         write_page(files, folder.resolve(), out)
-        for name, images in files.items() if link or copy else ():
-            (out / name).mkdir()
-            for file in images:
-                source, target = folder.resolve() / file, out / name / file.replace("/", "__")
-                shutil.copy2(source, target) if copy else target.symlink_to(source)
-    print(f"{len(names)} images in {len(set(names) - {ODD})} groups; odd ones out: {names.count(ODD)}")
-    print(out / "index.html", out / "groups.csv", f"  next      {command_line('explore', network)}", sep="\n")
+        if link or copy:
+            write_folders(files, folder.resolve(), out, copy)
+    count = len(set(group_of) - {ODD})
+    print(f"{len(group_of)} images in {count} groups; odd ones out: {group_of.count(ODD)}")
+    print(out / "index.html")
+    print(out / "groups.csv")
+    print(f"  next      {command_line('explore', network)}")
+
+
+def write_folders(groups: dict[str, list[str]], folder: Path, out: Path, copy: bool) -> None:
+    """Make a folder for each group, with copies of its images or links to them."""
+    for name, images in groups.items():
+        (out / name).mkdir()
+        for file in images:
+            source = folder / file
+            target = out / name / file.replace("/", "__")
+            if copy:
+                shutil.copy2(source, target)
+            else:
+                target.symlink_to(source)
 
 
 def find_model(run: Path, folder: Path, groups: int | None, size: int | None, train: bool) -> "CapsulePoE":
     """The network of the run; with `train`, train it now unless it is finished."""
-    from capspoe.config import preset
     from capspoe.run import checkpoint
     from capspoe.run.model import CapsulePoE
     from capspoe.run.train import train_run
 
-    if train and not (checkpoint.numbered(run) and checkpoint.newest(run).state.stage == checkpoint.DONE):
-        config = preset("small", str(folder)).replace(layers=f"{groups or 'auto'}x16", size=size, skip_bad=True)
+    finished = False
+    if train and checkpoint.numbered(run):
+        finished = checkpoint.newest(run).state.stage == checkpoint.DONE
+    if train and not finished:
+        layers = f"{groups or 'auto'}x16"
+        config = preset("small", str(folder)).replace(layers=layers, size=size, skip_bad=True)
         return train_run(config, run).model
     model = CapsulePoE.load(run)
     if groups not in (None, model.top.upper[0]):
@@ -126,19 +155,20 @@ def odd_ones(error: Any) -> Any:
 
 def write_page(groups: dict[str, list[str]], folder: Path, out: Path) -> None:
     """Write contact sheets that show the images where they are."""
-    from importlib.resources import files
-    from urllib.parse import quote
-
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     from capspoe.atomic import write_atomic
 
     def address(file: str) -> str:
-        return quote(os.fsencode(os.path.relpath(folder / file, out.resolve()).replace(os.sep, "/")))
+        relative = os.path.relpath(folder / file, out.resolve())
+        return quote(os.fsencode(relative.replace(os.sep, "/")))
 
-    shown = [(name, [(file, address(file)) for file in images]) for name, images in groups.items()]
-    style = Markup((files("capspoe.report") / "style.css").read_text(encoding="utf-8"))
+    shown = []
+    for name, images in groups.items():
+        shown.append((name, [(file, address(file)) for file in images]))
+    style = Markup((resources.files("capspoe.report") / "style.css").read_text(encoding="utf-8"))
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
-    text = page.render(folder=folder.name, count=sum(map(len, groups.values())), groups=shown, odd=ODD, style=style)
+    count = sum(map(len, groups.values()))
+    text = page.render(folder=folder.name, count=count, groups=shown, odd=ODD, style=style)
     write_atomic(out / "index.html", text.encode(errors="replace"))

@@ -16,30 +16,40 @@ def train(argv: list[str]) -> None:
     scanner = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for word in ("data", "--preset", "--neurons"):
         scanner.add_argument(word, nargs="?")
-    found, _ = scanner.parse_known_args(argv)
-    data = found.data or "mnist"
-    while (a := parsed(argv, data, found.preset, found.neurons)).data != data:
-        data = a.data
-    config = Config(data=data, **vars(a.basic), **vars(a.advanced))
+    scanned, _ = scanner.parse_known_args(argv)
+    data = scanned.data or "mnist"
+    arguments = parsed(argv, data, scanned.preset, scanned.neurons)
+    # The scanner takes the value of a flag that it does not know for the data set; tyro knows better.
+    while arguments.data != data:
+        data = arguments.data
+        arguments = parsed(argv, data, scanned.preset, scanned.neurons)
+    config = Config(data=data, **vars(arguments.basic), **vars(arguments.advanced))
     check(config)
     from capspoe import distributed
     from capspoe.run.train import default_folder, train_run
 
-    folder = a.out or default_folder(config, a.preset, a.literal)
+    folder = arguments.out or default_folder(config, arguments.preset, arguments.literal)
     with distributed.process_group():
-        model, seconds, was_done = train_run(config, folder, a.resume)
+        model, seconds, was_done = train_run(config, folder, arguments.resume)
         if not distributed.is_main():
             return
-    print(f"{folder} was finished already" if was_done else f"trained in {seconds / 60:.1f} minutes")
-    print(f"  samples   {folder / 'samples.png'}  (4 images of each of the {model.top.upper[0]} capsules)")
+    if was_done:
+        print(f"{folder} was finished already")
+    else:
+        print(f"trained in {seconds / 60:.1f} minutes")
+    capsules = model.top.upper[0]
+    print(f"  samples   {folder / 'samples.png'}  (4 images of each of the {capsules} capsules)")
     print(f"  metrics   {folder / 'metrics.jsonl'}")
     print(f"  next      {command_line('sample', folder, '--count', 100, '--out', 'samples.npz')}")
 
 
 def parsed(argv: list[str], data: str, name: str | None, neurons: str | None) -> Any:
     """The arguments, with the defaults of the preset and the data set."""
-    start = preset(name if name in PRESETS else "small", data, "--literal" in argv, neurons)
-    Basic, Advanced = group("Basic", start, advanced=False), group("Advanced", start, advanced=True)
+    if name not in PRESETS:  # not given, or wrong, which tyro reports
+        name = "small"
+    start = preset(name, data, "--literal" in argv, neurons)
+    Basic = group("Basic", start, advanced=False)
+    Advanced = group("Advanced", start, advanced=True)
 
     @dataclasses.dataclass(frozen=True)
     class Train:
@@ -66,10 +76,15 @@ def parsed(argv: list[str], data: str, name: str | None, neurons: str | None) ->
 
 def group(title: str, start: Config, advanced: bool) -> type:
     """The basic or the advanced settings as a dataclass for the parser."""
-    kinds, fields = get_type_hints(Config), []
+    kinds = get_type_hints(Config)
+    fields: list[Any] = []
     for name, field in FIELDS.items():
-        if field.metadata["advanced"] == advanced and name != "data":
-            default: Any = getattr(start, name)
-            text = tyro.conf.arg(help=field.metadata["no_help" if default is True else "help"])
-            fields.append((name, Annotated[kinds[name], text, HINT], dataclasses.field(default=default)))
+        if field.metadata["advanced"] != advanced or name == "data":
+            continue
+        default: Any = getattr(start, name)
+        # A switch that is on by default appears as --no-NAME.
+        help_key = "no_help" if default is True else "help"
+        text = tyro.conf.arg(help=field.metadata[help_key])
+        default_field = dataclasses.field(default=default)
+        fields.append((name, Annotated[kinds[name], text, HINT], default_field))
     return dataclasses.make_dataclass(title, fields, frozen=True)

@@ -21,7 +21,10 @@ def traverse(run: RunFolder, capsule: int | None = None, basis: Literal["neurons
 
     model = CapsulePoE.load(run)
     suffix = "" if basis == "neurons" else "-principal"
-    for j in range(model.top.upper[0]) if capsule is None else [capsule]:
+    capsules = range(model.top.upper[0])
+    if capsule is not None:
+        capsules = range(capsule, capsule + 1)
+    for j in capsules:
         path = figure_path(run, f"traverse-{j}{suffix}.png")
         write(draw_traversal(traversal(model, j, basis)), path)
         print(path)

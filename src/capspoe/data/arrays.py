@@ -18,7 +18,8 @@ from capspoe.errors import DataError
 
 IMAGE_NAMES = ("images", "pixels", "x", "data", "arr_0")
 LABEL_NAMES = ("labels", "label", "y", "targets", "target", "arr_1")
-MAX_LISTED, MAX_ARRAYS = 12, 10_000  # array names in an error; arrays in an .npz
+MAX_LISTED = 12  # array names in an error
+MAX_ARRAYS = 10_000  # in an .npz
 COLOURS = (1, 3, 4)  # channels: grey, RGB, RGB and alpha
 
 
@@ -39,8 +40,10 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
         pixels, lengths = _pixels(file, path, [name for name, _ in parts])
         labels, classes = _labels(file, path, [name for _, name in parts], lengths)
     if len(parts) == 2:
-        start, end = {"train": (0, lengths[0]), "test": (lengths[0], None), "all": (0, None)}[split]
-        rows = np.arange(len(pixels))[start:end]
+        # The train images come first in `pixels`.
+        everything = np.arange(len(pixels))
+        border = lengths[0]
+        rows = {"train": everything[:border], "test": everything[border:], "all": everything}[split]
     else:
         rows = split_rows(hash_positions(len(pixels)), split, str(path))
     return Subset(ArrayDataset(pixels, labels, classes, prepare=prepare), rows)
@@ -54,7 +57,8 @@ def _errors(path: Path) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a disk error, not wrong offsets
+        # A disk that fails is not the file's fault; EINVAL comes from wrong offsets in the file.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: NumPy cannot read it without pickles ({reason})") from error
@@ -72,18 +76,29 @@ def _find_parts(file: NpzFile, path: Path) -> list[tuple[str, str | None]]:
     names = {name.lower(): name for name in file.files}
 
     def find(words: tuple[str, ...], part: str) -> str | None:
-        keys = [key for word in words for key in ((f"{word}_{part}", f"{part}_{word}") if part else (word,))]
-        return next((names[key] for key in keys if key in names), None)
+        for word in words:
+            spellings = [f"{word}_{part}", f"{part}_{word}"] if part else [word]
+            for spelling in spellings:
+                if spelling in names:
+                    return names[spelling]
+        return None
 
-    train, test, whole = (find(IMAGE_NAMES, part) for part in ("train", "test", ""))
+    train = find(IMAGE_NAMES, "train")
+    test = find(IMAGE_NAMES, "test")
+    whole = find(IMAGE_NAMES, "")
     if train and test:
         return [(train, find(LABEL_NAMES, "train")), (test, find(LABEL_NAMES, "test"))]
-    if train or whole:
-        return [(train or whole or "", find(LABEL_NAMES, "train" if train else ""))]
+    if train:
+        return [(train, find(LABEL_NAMES, "train"))]
+    if whole:
+        return [(whole, find(LABEL_NAMES, ""))]
+    # No familiar name: a single array with the shape of images must be the images.
     candidates = [name for name in file.files if _array(file, name).ndim in (3, 4)]
     if len(candidates) == 1:
         return [(candidates[0], None)]
-    some = ", ".join(file.files[:MAX_LISTED]) + (", ..." if len(file.files) > MAX_LISTED else "")
+    some = ", ".join(file.files[:MAX_LISTED])
+    if len(file.files) > MAX_LISTED:
+        some += ", ..."
     raise DataError(
         f"{path}: which of its arrays ({some or 'none'}) are the images? "
         "Name them images and labels, or x_train, y_train, x_test and y_test"
@@ -96,10 +111,14 @@ def _pixels(file: NpzFile, path: Path, names: list[str]) -> tuple[NDArray[np.uin
     if len({part.shape[1:] for part in parts}) > 1:
         raise DataError(f"{path}: train images are {parts[0].shape[1:]}, test images {parts[1].shape[1:]}")
     scales = [pixel_scale(part, f"{path}, array {name!r}") for part, name in zip(parts, names, strict=True)]
-    if {part.dtype.kind for part in parts} == {"f"}:  # one part may be too dark to show its scale
+    # One part may be too dark to show its scale, so floats share the scale of the brighter part.
+    if {part.dtype.kind for part in parts} == {"f"}:
         scales = [min(scales)] * len(parts)
     pixels = [as_uint8(part, scale) for part, scale in zip(parts, scales, strict=True)]
-    return pixels[0] if len(pixels) == 1 else np.concatenate(pixels), [len(part) for part in parts]
+    lengths = [len(part) for part in parts]
+    if len(pixels) == 1:
+        return pixels[0], lengths
+    return np.concatenate(pixels), lengths
 
 
 def _as_images(array: NDArray[Any], name: str) -> NDArray[Any]:
@@ -117,7 +136,8 @@ def _as_images(array: NDArray[Any], name: str) -> NDArray[Any]:
             return array
         if first in COLOURS or first < min(middle, last):
             return array.transpose(0, 2, 3, 1)
-    raise DataError(f"{name}: shape {array.shape} is not (n, H, W), (n, H, W, C) or (n, C, H, W) with few channels")
+    layouts = "(n, H, W), (n, H, W, C) or (n, C, H, W) with few channels"
+    raise DataError(f"{name}: shape {array.shape} is not {layouts}")
 
 
 def _labels(file: NpzFile, path: Path, names: list[str | None], lengths: list[int]) -> tuple[Labels, Classes]:
@@ -127,7 +147,9 @@ def _labels(file: NpzFile, path: Path, names: list[str | None], lengths: list[in
         if name is None:
             return None, None
         part = _array(file, name)
-        part = part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part
+        # Keras stores the labels of CIFAR-10 as a column.
+        if part.ndim == 2 and part.shape[1] == 1:
+            part = part[:, 0]
         if part.shape != (length,):
             raise DataError(f"{path}, array {name!r}: labels of shape {part.shape} for {length} images")
         parts.append(part)
@@ -135,8 +157,11 @@ def _labels(file: NpzFile, path: Path, names: list[str | None], lengths: list[in
     kind = labels.dtype.kind
     if kind in "US":
         texts, numbers = np.unique(labels, return_inverse=True)
-        classes = (text.decode(errors="replace") if kind == "S" else str(text) for text in texts)
-        return numbers.reshape(-1).astype(np.int64), tuple(classes)
+        if kind == "S":
+            classes = tuple(text.decode(errors="replace") for text in texts)
+        else:
+            classes = tuple(str(text) for text in texts)
+        return numbers.reshape(-1).astype(np.int64), classes
     if kind not in "buif" or (kind == "f" and not (labels == np.floor(labels)).all()):
         raise DataError(f"{path}: labels of type {labels.dtype} must be whole numbers or text")
     if labels.min() < 0 or labels.max() > np.iinfo(np.int32).max:

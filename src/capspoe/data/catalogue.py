@@ -73,14 +73,18 @@ def cache_dir() -> Path:
     """Return `$CAPSPOE_DATA`, else `capspoe` in the user's cache folder."""
     if own := os.environ.get("CAPSPOE_DATA"):
         return Path(own).expanduser()
-    shared = os.environ.get("XDG_CACHE_HOME", "")  # the XDG rules ignore relative paths
-    return (Path(shared) if os.path.isabs(shared) else Path.home() / ".cache") / "capspoe"
+    shared = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG rules ignore relative paths.
+    if os.path.isabs(shared):
+        return Path(shared) / "capspoe"
+    return Path.home() / ".cache" / "capspoe"
 
 
 def info(name: str) -> Entry:
     """Return the catalogue entry of a data set."""
     if name not in CATALOGUE:
-        raise InputError(f"{name!r} is not a data set; there are {', '.join(CATALOGUE)}{did_you_mean(name)}")
+        names = ", ".join(CATALOGUE)
+        raise InputError(f"{name!r} is not a data set; there are {names}{did_you_mean(name)}")
     return CATALOGUE[name]
 
 
@@ -91,10 +95,21 @@ def did_you_mean(name: str) -> str:
 
 
 def _entry(name: str, table: dict[str, Any]) -> Entry:
-    downloads = (Package(**each) if "client" in each else Site(**each) for each in table.get("downloads", ()))
-    files = (CachedFile(*file) for file in table.get("files", ()))
-    lists = {"shape": table["shape"], "classes": table["classes"], "files": files, "downloads": downloads}
-    return Entry(name, **table | {key: tuple(values) for key, values in lists.items()})
+    """Return a catalogue entry from its table in catalogue.toml, with tuples instead of lists."""
+    downloads: list[Site | Package] = []
+    for download in table.get("downloads", ()):
+        # Only packages name the client that downloads them.
+        if "client" in download:
+            downloads.append(Package(**download))
+        else:
+            downloads.append(Site(**download))
+    tuples = {
+        "shape": tuple(table["shape"]),
+        "classes": tuple(table["classes"]),
+        "files": tuple(CachedFile(*file) for file in table.get("files", ())),
+        "downloads": tuple(downloads),
+    }
+    return Entry(name, **table | tuples)
 
 
 _TABLES = tomllib.loads((resources.files("capspoe.data") / "catalogue.toml").read_text(encoding="utf-8"))

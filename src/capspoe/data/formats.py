@@ -1,7 +1,7 @@
 """File formats: idx, CIFAR-10's binary format, scikit-learn's digits, and the image formats of Pillow.
 
-A reader in READERS returns the pixels (n, H, W, C) of a split and the labels (n,). Its files have already been
-verified by their checksums.
+A reader in READERS returns the pixels (n, H, W, C) of a split and the labels (n,). Its files have
+been verified by their checksums before.
 """
 
 import math
@@ -42,11 +42,16 @@ def read_idx(entry: Entry, split: str) -> Contents:
     parts = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}[split]
     labels = [open_idx(entry.folder / f"{part}-labels-idx1-ubyte") for part in parts]
     images = [open_idx(entry.folder / f"{part}-images-idx3-ubyte")[..., None] for part in parts]
-    return images[0] if len(images) == 1 else np.concatenate(images), np.concatenate(labels).astype(np.int64)
+    # A single part stays memory-mapped.
+    pixels = images[0] if len(images) == 1 else np.concatenate(images)
+    return pixels, np.concatenate(labels).astype(np.int64)
 
 
 def open_idx(path: Path) -> NDArray[np.uint8]:
-    """Memory-map the array of an idx file: two zero bytes, a type, the rank, the shape (big-endian), the values."""
+    """Memory-map the array of an idx file.
+
+    The file has two zero bytes, a type, the rank, the shape (big-endian) and the values.
+    """
     with path.open("rb") as file:
         magic = file.read(4)
         if magic[:3] != UNSIGNED_BYTES or magic[3:] not in (b"\1", b"\2", b"\3", b"\4"):
@@ -59,13 +64,18 @@ def open_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def encode_idx(values: NDArray[np.uint8]) -> bytes:
-    return UNSIGNED_BYTES + bytes([values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
+    shape = np.array(values.shape, ">u4")
+    return UNSIGNED_BYTES + bytes([values.ndim]) + shape.tobytes() + values.tobytes()
 
 
 def read_cifar(entry: Entry, split: str) -> Contents:
     test = {"train": (False,), "test": (True,), "all": (False, True)}[split]
-    paths = [entry.folder / file.name for file in entry.files if file.name.startswith("test") in test]
-    records = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, CIFAR_RECORD) for path in paths])
+    batches = []
+    for file in entry.files:
+        if file.name.startswith("test") in test:
+            values = np.fromfile(entry.folder / file.name, np.uint8)
+            batches.append(values.reshape(-1, CIFAR_RECORD))
+    records = np.concatenate(batches)
     pixels = records[:, 1:].reshape(-1, *CIFAR_SHAPE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(pixels), records[:, 0].astype(np.int64)
 
@@ -82,10 +92,13 @@ def read_digits(entry: Entry, split: str) -> Contents:
     """The 8x8 images resized, and their values 0..16 scaled to 0..255."""
     from sklearn.datasets import load_digits
 
+    # scikit-learn has no split of its own: the images with the smallest hashes are the test images.
     order = np.argsort(hash_positions(entry.train + entry.test), kind="stable")
     rows = np.sort({"train": order[entry.test :], "test": order[: entry.test], "all": order}[split])
-    small = np.rint(load_digits().images[rows] * (255 / 16)).astype(np.uint8)
-    return Prepare(size=entry.shape[:2]).batch(small[..., None]), load_digits().target[rows].astype(np.int64)
+    digits = load_digits()
+    small = np.rint(digits.images[rows] * (255 / 16)).astype(np.uint8)
+    pixels = Prepare(size=entry.shape[:2]).batch(small[..., None])
+    return pixels, digits.target[rows].astype(np.int64)
 
 
 READERS = {"idx": read_idx, "cifar": read_cifar, "digits": read_digits}
@@ -98,8 +111,9 @@ class BadImage(Exception):
 def probe(path: Path) -> tuple[tuple[int, int], bool]:
     """Return (height, width) and whether the image has colour; only rotated images are decoded for that."""
     with _open(path) as picture:
-        colour, upright = _has_colour(picture), _upright(picture)
-        return (upright.height, upright.width), colour
+        has_colour = _has_colour(picture)
+        upright = _upright(picture)
+        return (upright.height, upright.width), has_colour
 
 
 def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
@@ -119,7 +133,9 @@ def _open(path: Path) -> Iterator[Image.Image]:
     """Open an image; whatever Pillow raises, then or later, becomes BadImage."""
     try:
         Image.init()
-        with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as picture:
+        # Some of the formats are missing from some builds of Pillow.
+        formats = [name for name in FORMATS if name in Image.OPEN]
+        with Image.open(path, formats=formats) as picture:
             if picture.width * picture.height > (Image.MAX_IMAGE_PIXELS or math.inf):
                 raise Image.DecompressionBombError
             yield picture
@@ -128,7 +144,8 @@ def _open(path: Path) -> Iterator[Image.Image]:
     except UnidentifiedImageError as error:
         raise BadImage("not an image in a known format") from error
     except Exception as error:  # Pillow's decoders fail in many ways
-        raise BadImage(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise BadImage(reason) from error
 
 
 def _upright(picture: Image.Image) -> Image.Image:
@@ -136,7 +153,9 @@ def _upright(picture: Image.Image) -> Image.Image:
         rotated = int(picture.getexif().get(ORIENTATION, 1)) != 1
     except Exception:  # broken EXIF data does not damage the pixels
         rotated = False
-    return ImageOps.exif_transpose(picture) if rotated else picture
+    if not rotated:
+        return picture
+    return ImageOps.exif_transpose(picture)
 
 
 def _has_colour(picture: Image.Image) -> bool:
@@ -155,8 +174,12 @@ def _flatten(picture: Image.Image) -> Image.Image:
         values = np.asarray(picture)
         if values.min() < 0 or values.max() > 65535:
             raise DataError(f"values from {values.min()} to {values.max()}, more than 16 bits")
+        # 65535 / 255 = 257, rounded to the nearest value.
         return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
-    colour = _has_colour(picture)
+    has_colour = _has_colour(picture)
     if picture.has_transparency_data:
         picture = over_white(picture)
-    return picture.convert("RGB") if colour else picture.convert("RGB").convert("L")
+    picture = picture.convert("RGB")
+    if has_colour:
+        return picture
+    return picture.convert("L")

@@ -33,22 +33,31 @@ class Prepare:
         height, width = self.size or (height, width)
         if self.crop and (self.crop[0] > height or self.crop[1] > width):
             crop = f"{self.crop[0]}x{self.crop[1]}"
-            raise InputError(f"crop {crop} is larger than the images ({height}x{width}); use a larger size")
+            images = f"the images ({height}x{width})"
+            raise InputError(f"crop {crop} is larger than {images}; use a larger size")
         if self.colour and channels not in (1, 3, 4):
-            raise InputError(f"images with {channels} channels cannot be made {self.colour}; only 1, 3 or 4 can")
-        keep = 3 if channels == 4 else channels
-        return *(self.crop or (height, width)), {None: keep, "grey": 1, "rgb": 3}[self.colour]
+            images = f"images with {channels} channels"
+            raise InputError(f"{images} cannot be made {self.colour}; only 1, 3 or 4 can")
+        if self.colour == "grey":
+            channels = 1
+        elif self.colour == "rgb" or channels == 4:  # alpha is blended with white
+            channels = 3
+        return *(self.crop or (height, width)), channels
 
     def batch(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Preprocess images (n, H, W, C); four channels are red, green, blue and alpha."""
         channels = pixels.shape[-1]
         resize = self.size is not None and pixels.shape[1:3] != self.size
-        recolour = channels == 4 or (self.colour is not None and self.shape(*pixels.shape[1:])[2] != channels)
+        recolour = channels == 4
+        if self.colour is not None:
+            recolour = recolour or self.shape(*pixels.shape[1:])[2] != channels
         if not resize and not recolour:
             return np.ascontiguousarray(self._crop(pixels))
         if channels in (1, 3, 4):
-            images = [image[..., 0] if channels == 1 else image for image in pixels]
-            return np.stack([self.picture(Image.fromarray(np.ascontiguousarray(image))) for image in images])
+            images = pixels[..., 0] if channels == 1 else pixels  # as Pillow wants grey images
+            pictures = (Image.fromarray(np.ascontiguousarray(image)) for image in images)
+            return np.stack([self.picture(picture) for picture in pictures])
+        # Pillow knows no other number of channels, so each is resized as a grey image.
         planes = [Prepare(self.size, self.crop).batch(pixels[..., k : k + 1]) for k in range(channels)]
         return np.concatenate(planes, axis=-1)
 
@@ -57,14 +66,16 @@ class Prepare:
         if picture.mode == "RGBA":
             picture = over_white(picture)
         if self.colour:
-            picture = picture.convert("L" if self.colour == "grey" else "RGB")
+            mode = "L" if self.colour == "grey" else "RGB"
+            picture = picture.convert(mode)
         if self.size and picture.size != self.size[::-1]:
             picture = ImageOps.fit(picture, self.size[::-1], method=Image.Resampling.BICUBIC)
         return self._crop(np.asarray(picture).reshape(1, picture.height, picture.width, -1))[0]
 
     def _crop(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         height, width = self.crop or pixels.shape[1:3]
-        top, left = (pixels.shape[1] - height) // 2, (pixels.shape[2] - width) // 2
+        top = (pixels.shape[1] - height) // 2
+        left = (pixels.shape[2] - width) // 2
         return pixels[:, top : top + height, left : left + width]
 
 
@@ -75,15 +86,20 @@ def over_white(picture: Image.Image) -> Image.Image:
 
 
 def pixel_scale(values: NDArray[Any], name: str) -> int:
-    """Return the factor to the range 0..255: 255 for bool and floats in [0, 1], else 1. Nothing is clipped."""
+    """Return the factor to the range 0..255: 255 for bool and floats in [0, 1], else 1.
+
+    Values outside of both ranges are an error; nothing is clipped.
+    """
     kind = values.dtype.kind
     if kind == "b":
         return 255
     if kind not in "uif":
         raise DataError(f"{name}: values of type {values.dtype} are not pixels; use uint8 or floats")
+    # A sample usually shows that bytes are not just 0 and 1, without reading a whole memory map.
     if values.dtype == np.uint8 and (values[:: max(1, len(values) // 256)] > 1).any():
         return 1
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     if not np.isfinite([low, high]).all():
         raise DataError(f"{name}: some values are not finite (NaN or infinity)")
     if low < 0 or high > 255:
@@ -91,7 +107,9 @@ def pixel_scale(values: NDArray[Any], name: str) -> int:
         raise DataError(f"{name}: values from {low:g} to {high:g}; pixels must be in {allowed}")
     if kind != "f" and high == 1:
         raise DataError(f"{name}: integers that are only 0 and 1; save black and white images as bool")
-    return 255 if kind == "f" and high <= 1 else 1
+    if kind == "f" and high <= 1:
+        return 255
+    return 1
 
 
 def as_uint8(values: NDArray[Any], scale: int) -> NDArray[np.uint8]:
@@ -107,7 +125,12 @@ def _pair(value: Size, name: str) -> tuple[int, int] | None:
     if value is None:
         return None
     sides = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    whole = all(isinstance(side, (int, np.integer)) and not isinstance(side, bool) for side in sides)
-    if len(sides) != 2 or not whole or not all(1 <= side <= MAX_SIDE for side in sides):
-        raise InputError(f"{name} is {value!r}; give 1 to {MAX_SIDE} pixels: one number, or height and width")
+    if len(sides) != 2 or not all(_is_side(side) for side in sides):
+        allowed = f"1 to {MAX_SIDE} pixels: one number, or height and width"
+        raise InputError(f"{name} is {value!r}; give {allowed}")
     return int(sides[0]), int(sides[1])
+
+
+def _is_side(value: Any) -> bool:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return bool(whole and 1 <= value <= MAX_SIDE)

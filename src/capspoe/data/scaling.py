@@ -19,7 +19,9 @@ class Range(NamedTuple):
 
     def scaled(self, rows: np.ndarray, shape: tuple[int, int, int]) -> Iterator[NDArray[np.float32]]:
         """Rows as images in [0, 1], a block at a time; values outside the range are clipped."""
-        span = np.where(np.asarray(self.high) > self.low, np.subtract(self.high, self.low), 1.0)
+        # A feature that never varies has no span to divide by.
+        varies = np.asarray(self.high) > self.low
+        span = np.where(varies, np.subtract(self.high, self.low), 1.0)
         for start in range(0, len(rows), BLOCK):
             block = np.clip((rows[start : start + BLOCK] - self.low) / span, 0, 1)
             yield block.astype(np.float32).reshape(-1, *shape)
@@ -33,7 +35,8 @@ class Range(NamedTuple):
 def find_range(rows: np.ndarray, wanted: tuple[float, float] | Literal["auto"], images: bool) -> Range:
     """The requested range, or that of the rows: of all pixels, or of each feature."""
     if not isinstance(wanted, str):
-        low, high = (float(end) for end in wanted)
+        low = float(wanted[0])
+        high = float(wanted[1])
         if not low < high:
             raise InputError(f"value_range must rise from low to high, not {wanted!r}")
         return Range(low, high)
@@ -43,8 +46,11 @@ def find_range(rows: np.ndarray, wanted: tuple[float, float] | Literal["auto"], 
         return Range(rows.min(0).astype(np.float64), rows.max(0).astype(np.float64))
     if rows.dtype == np.uint8:
         return Range(0.0, 255.0)
-    low, high = float(rows.min()), float(rows.max())
-    return Range(0.0, 1.0) if low >= 0 and high <= 1 else Range(low, high)
+    low = float(rows.min())
+    high = float(rows.max())
+    if low >= 0 and high <= 1:
+        return Range(0.0, 1.0)
+    return Range(low, high)
 
 
 def with_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:

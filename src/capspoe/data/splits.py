@@ -19,18 +19,21 @@ def split_rows(hashes: NDArray[np.uint64], split: str, path: str) -> NDArray[np.
     split when others come or go. Two images or more fill both splits.
     """
     test = hashes < np.uint64(TEST_FRACTION * 2**64)
+    # Few images may all fall on one side: the smallest hash is test, the largest train.
     if len(test) > 1 and not test.any():
         test[np.argmin(hashes)] = True
     if test.all():
         test[np.argmax(hashes)] = False
     if split == "test" and not test.any():
         raise DataError(f"{path}: a single image cannot be split; use the split 'all'")
-    return np.flatnonzero({"train": ~test, "test": test, "all": np.ones_like(test)}[split]).astype(np.int64)
+    members = {"train": ~test, "test": test, "all": np.ones_like(test)}[split]
+    return np.flatnonzero(members).astype(np.int64)
 
 
 def hash_names(names: Iterable[bytes]) -> NDArray[np.uint64]:
     """Return a uniform 64-bit hash of each name."""
-    return np.fromiter((int.from_bytes(blake2b(name, digest_size=8).digest(), "big") for name in names), "u8")
+    digests = (blake2b(name, digest_size=8).digest() for name in names)
+    return np.fromiter((int.from_bytes(digest, "big") for digest in digests), "u8")
 
 
 def hash_positions(count: int) -> NDArray[np.uint64]:

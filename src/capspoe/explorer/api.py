@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -42,9 +43,13 @@ def check_poses(value: Any) -> dict[int, list[float]]:
     for capsule, pose in value.items():
         if not (capsule.isascii() and capsule.isdigit() and len(capsule) <= 4):
             raise InputError("capsules are whole numbers")
-        if not isinstance(pose, list) or not all(type(v) in (int, float) and abs(v) <= MAX_POSE for v in pose):
+        if not isinstance(pose, list) or not all(map(_in_range, pose)):
             raise InputError(f"a pose is a list of numbers from -{MAX_POSE} to {MAX_POSE}")
     return {int(capsule): pose for capsule, pose in value.items()}
+
+
+def _in_range(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= MAX_POSE
 
 
 def check_image(value: Any) -> dict[str, Any]:
@@ -57,13 +62,17 @@ def check_image(value: Any) -> dict[str, Any]:
 
 
 def check_hidden(value: Any) -> list[int]:
-    if not isinstance(value, list) or not value or not all(type(k) is int and k >= 0 for k in value):
+    numbers = isinstance(value, list) and all(type(k) is int and k >= 0 for k in value)
+    if not numbers or not value:
         raise InputError("must list the numbers of the hidden pixels, row by row")
     return value
 
 
-CAPSULE, SEED = integer(0, 9999), integer(0, 2**31 - 1, 0)
-POSES, IMAGE = (check_poses, None), (check_image, None)
+CAPSULE = integer(0, 9999)
+SEED = integer(0, 2**31 - 1, 0)
+POSES = (check_poses, None)
+IMAGE = (check_image, None)
+HIDDEN = (check_hidden, None)
 
 
 class Endpoint(NamedTuple):
@@ -86,17 +95,27 @@ ENDPOINTS = (
              {"start": integer(0, 10**9, 0), "count": integer(1, 500, 24), "capsule": integer(-1, 9999, -1)}),
     Endpoint("POST", "/recognise", Session.recognise, {"image": IMAGE}),
     Endpoint("POST", "/explain", Session.explain, {"image": IMAGE}),
-    Endpoint("POST", "/complete", Session.complete, {"image": IMAGE, "hidden": (check_hidden, None), "seed": SEED}),
+    Endpoint("POST", "/complete", Session.complete, {"image": IMAGE, "hidden": HIDDEN, "seed": SEED}),
 )  # fmt: skip
 
 
 def route_of(endpoint: Endpoint) -> Route:
     async def respond(request: Request) -> Response:
-        given = await json_body(request) if endpoint.method == "POST" else query(request)
-        arguments, app = checked(given, endpoint.fields), request.app.state
-        client, lane = (request.headers.get(name, "")[:40] for name in ("x-client", "x-lane"))
-        lane = f"{client} {endpoint.path} {lane}" if client and lane else ""
-        return JSON(await app.scheduler.run(lambda: endpoint.answer(app.session, **arguments), lane))
+        if endpoint.method == "POST":
+            given = await json_body(request)
+        else:
+            given = query(request)
+        arguments = checked(given, endpoint.fields)
+        # A newer request replaces an older one only in the same browser tab and lane.
+        client = request.headers.get("x-client", "")[:40]
+        lane = request.headers.get("x-lane", "")[:40]
+        queue_lane = ""
+        if client and lane:
+            queue_lane = f"{client} {endpoint.path} {lane}"
+        app = request.app.state
+        work = partial(endpoint.answer, app.session, **arguments)
+        answer = await app.scheduler.run(work, queue_lane)
+        return JSON(answer)
 
     return Route(endpoint.path, respond, methods=[endpoint.method])
 
@@ -126,7 +145,8 @@ def query(request: Request) -> dict[str, Any]:
 
 async def json_body(request: Request) -> Any:
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if kind != "application/json":  # a form on another web site cannot send it
+    # A form on another web site cannot send this content type.
+    if kind != "application/json":
         raise HTTPException(415, "the body must be JSON, with content-type application/json")
     content = bytearray()
     async for part in request.stream():

@@ -18,16 +18,35 @@ STOPPED_SECONDS = 90  # without a change, after which an unfinished run counts a
 
 
 def training_status(folder: Path, config: Config, stage: str | None) -> dict[str, Any]:
-    """Curves and progress of every stage, and whether the run still trains; `stage` is that of the checkpoint."""
-    idle, images, stages = seconds_idle(folder), number_of_images(folder), []
+    """Curves and progress of every stage, and whether the run still trains.
+
+    `stage` is that of the checkpoint.
+    """
+    idle = seconds_idle(folder)
+    images = number_of_images(folder)
+    stages = []
     for name, lines in read_metrics(folder).items():
-        epochs = config.autoencoder_epochs if name == CodecStage.name else config.epochs
-        schedule = Schedule(epochs, config.batch_size, config.min_steps)
-        planned = schedule.steps(images) if images else None
-        kept = [*lines[: -1 : math.ceil(len(lines) / MAX_POINTS)], lines[-1]]
-        curves = {metric: values.tolist() for metric, values in columns(kept).items() if metric != "use"}
-        stages.append({"stage": name, "step": kept[-1]["step"], "planned": planned, "curves": curves})
-    status = "finished" if stage == checkpoint.DONE else "training" if idle < STOPPED_SECONDS else "stopped"
+        epochs = config.epochs
+        if name == CodecStage.name:
+            epochs = config.autoencoder_epochs
+        planned = None
+        if images:
+            planned = Schedule(epochs, config.batch_size, config.min_steps).steps(images)
+        # Evenly spaced lines, and always the last one.
+        spacing = math.ceil(len(lines) / MAX_POINTS)
+        points = [*lines[:-1:spacing], lines[-1]]
+        curves = {}
+        for metric, values in columns(points).items():
+            if metric != "use":
+                curves[metric] = values.tolist()
+        step = lines[-1]["step"]
+        stages.append({"stage": name, "step": step, "planned": planned, "curves": curves})
+    if stage == checkpoint.DONE:
+        status = "finished"
+    elif idle < STOPPED_SECONDS:
+        status = "training"
+    else:
+        status = "stopped"
     return {"status": status, "stage": stage, "images": images, "stages": stages}
 
 
@@ -43,5 +62,6 @@ def seconds_idle(folder: Path) -> float:
 def number_of_images(folder: Path) -> int | None:
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         images = json.loads((folder / "environment.json").read_bytes())["images"]
-        return images if isinstance(images, int) and images > 0 else None
+        if isinstance(images, int) and images > 0:
+            return images
     return None

@@ -1,7 +1,8 @@
 """Drawings and photographs, made to look like the run's own images.
 
-Digits in MNIST are white on black, 20 of 28 pixels high or wide, with the centre of mass in the middle. A drawing is
-not. The size is measured on the run's images, so this works for any grey data set of objects on a plain background.
+Digits in MNIST are white on black, 20 of 28 pixels high or wide, with the centre of mass in the
+middle. A drawing is not. The size is measured on the run's images, so this works for any grey
+data set of objects on a plain background.
 """
 
 import io
@@ -34,14 +35,18 @@ def from_data_url(
         if not exact:
             picture = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
         pixels = np.asarray(picture, np.float32) / 255
-        return pixels if colours == 3 else np.repeat(pixels.mean(-1, keepdims=True), colours, axis=-1)
+        if colours == 3:
+            return pixels
+        return np.repeat(pixels.mean(-1, keepdims=True), colours, axis=-1)
     grey = np.asarray(picture.convert("L"), np.float32) / 255
     if size is not None:
         light = light_on_dark(grey)  # refuses a blank image
         grey = polarity_of(grey).ink(grey)
-        original = exact and np.allclose(light, np.where(grey < 0.1, 0, grey), atol=0.05)  # of the set itself
+        # An image of the data set itself has the right size and background already.
+        original = exact and np.allclose(light, np.where(grey < 0.1, 0, grey), atol=0.05)
         if fit and not original:
-            grey, exact = reframe(light, (height, width), size), True
+            grey = reframe(light, (height, width), size)
+            exact = True
     if not exact:
         small = ImageOps.fit(Image.fromarray(grey), (width, height), Image.Resampling.BILINEAR)
         grey = np.clip(np.asarray(small, np.float32), 0, 1)
@@ -72,12 +77,15 @@ def open_picture(text: str) -> Image.Image:
 def flatten(picture: Image.Image, dark_background: bool) -> Image.Image:
     """Replace transparency with a background that contrasts with the drawing."""
     if "transparency" not in picture.info and picture.mode not in ("P", "LA", "RGBA", "PA"):
-        return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+        if picture.mode in ("L", "RGB"):
+            return picture
+        return picture.convert("RGB")
     picture = picture.convert("RGBA")
     pixels = np.asarray(picture, np.float32) / 255
     alpha = pixels[..., 3]
     brightness = (pixels[..., :3].mean(-1) * alpha).sum() / max(alpha.sum(), 1e-6)
-    background = Image.new("RGBA", picture.size, "black" if dark_background and brightness > 0.5 else "white")
+    colour = "black" if dark_background and brightness > 0.5 else "white"
+    background = Image.new("RGBA", picture.size, colour)
     return Image.alpha_composite(background, picture).convert("RGB")
 
 
@@ -89,7 +97,9 @@ def polarity_of(grey: np.ndarray) -> Polarity:
 def light_on_dark(grey: np.ndarray) -> np.ndarray:
     """The object in [0, 1] on a background of 0, whichever of the two was darker."""
     ink = polarity_of(grey).ink(grey)
-    background = float(np.median(np.concatenate([ink[0], ink[-1], ink[:, 0], ink[:, -1]])))
+    # An object seldom covers half of the frame's border.
+    border = np.concatenate([ink[0], ink[-1], ink[:, 0], ink[:, -1]])
+    background = float(np.median(border))
     light = np.clip(ink - background, 0, None)
     if light.max() < 0.1:
         raise InputError("the image is blank: nothing stands out from its background")
@@ -102,9 +112,13 @@ def reframe(light: np.ndarray, shape: tuple[int, int], size: float) -> np.ndarra
     rows, columns = np.nonzero(light > THRESHOLD)
     cut = light[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     scale = size * max(shape) / max(cut.shape)
-    inner = [min(side, max(1, round(length * scale))) for side, length in zip(shape, cut.shape, strict=True)]
+    inner = []
+    for side, length in zip(shape, cut.shape, strict=True):
+        inner.append(min(side, max(1, round(length * scale))))
     resample = Image.Resampling.BOX if scale < 1 else Image.Resampling.BILINEAR
-    small = np.asarray(Image.fromarray(cut.astype(np.float32)).resize((inner[1], inner[0]), resample))
+    picture = Image.fromarray(cut.astype(np.float32))
+    small = np.asarray(picture.resize((inner[1], inner[0]), resample))
+    # Shrinking dims thin strokes: restore full contrast.
     small = np.clip(small / max(float(small.max()), 1e-6), 0, 1)
     slices = []
     for axis in (0, 1):

@@ -1,8 +1,9 @@
 """One thread computes on the model; requests wait for it in one bounded queue.
 
-Work is a function, or a generator function that yields every few milliseconds and returns its result. After each
-step the next in line gets its turn, so long work delays the others by one step each. Background work runs when
-nothing else waits. Of two requests in one lane (two positions of one slider, for example) only the newer one counts.
+Work is a function, or a generator function that yields every few milliseconds and returns its
+result. After each step the next in line gets its turn, so long work delays the others by one step
+each. Background work runs when nothing else waits. Of two requests in one lane (two positions of
+one slider, say) only the newer counts.
 """
 
 import asyncio
@@ -17,13 +18,17 @@ from capspoe import kernels
 
 LIMIT = 256  # requests that may wait; as many as there may be connections (server.py)
 
+Entry = tuple[bool, int, asyncio.Future, Generator]  # background, order, result, steps
+
 
 class Scheduler:
     """`run` queues work for `serve`, which a task of the same event loop runs."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.limit, self.order = limit, itertools.count()
-        self.queue: asyncio.PriorityQueue[tuple[bool, int, asyncio.Future, Generator]] = asyncio.PriorityQueue()
+        self.limit = limit
+        self.order = itertools.count()
+        # Background work comes last; among equals, the one that has waited longest comes first.
+        self.queue: asyncio.PriorityQueue[Entry] = asyncio.PriorityQueue()
         self.waiting: set[asyncio.Future[Any]] = set()
         self.lanes: dict[str, asyncio.Future[Any]] = {}
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="capspoe-model")
@@ -73,7 +78,9 @@ class Scheduler:
 
 def _steps(work: Callable[[], Any]) -> Generator[None, None, Any]:
     result = work()
-    return (yield from result) if isinstance(result, Generator) else result
+    if isinstance(result, Generator):
+        result = yield from result
+    return result
 
 
 def _step(steps: Generator[None, None, Any]) -> tuple[Any] | None:

@@ -41,21 +41,26 @@ def application(folder: Path, host: str = "127.0.0.1", images: str | None = None
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         scheduler = Scheduler()
-        app.state.session, app.state.scheduler = session, scheduler
-        tasks = [asyncio.create_task(work) for work in (scheduler.serve(), follow(session, scheduler))]
+        app.state.session = session
+        app.state.scheduler = scheduler
+        tasks = [
+            asyncio.create_task(scheduler.serve()),
+            asyncio.create_task(follow(session, scheduler)),
+        ]
         yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         scheduler.close()
 
+    errors = (HTTPException, CapspoeError, ClientDisconnect, Exception)
     return Starlette(
         routes=[
             Mount("/api", routes=[route_of(endpoint) for endpoint in ENDPOINTS]),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=partial(guard, bound=host))],
-        exception_handlers=dict.fromkeys((HTTPException, CapspoeError, ClientDisconnect, Exception), explain),
+        exception_handlers=dict.fromkeys(errors, explain),
         lifespan=lifespan,
     )
 
@@ -78,17 +83,22 @@ async def explain(request: Request, error: Exception) -> Response:
     """An error as one line of JSON."""
     if isinstance(error, HTTPException):
         return JSON({"error": error.detail}, error.status_code, dict(error.headers or {}))
-    if isinstance(error, CapspoeError):  # what a run lacks it may have later; the rest are bad requests
+    if isinstance(error, CapspoeError):
+        # What a run lacks it may have later; the rest is the request's fault.
         status = 503 if isinstance(error, RunError) else 400
         return JSON({"error": " ".join(str(error).split())[:500]}, status)
-    return JSON({"error": f"unexpected {type(error).__name__}; the server's terminal shows more"}, 500)
+    text = f"unexpected {type(error).__name__}; the server's terminal shows more"
+    return JSON({"error": text}, 500)
 
 
 def bind(host: str, port: int | None) -> socket.socket:
     """A socket on the port, or on the first free one from 8765 on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     problem = ""
-    for number in [*range(8765, 8785), 0] if port is None else [port]:
+    ports = [*range(8765, 8785), 0]  # 0 lets the system choose
+    if port is not None:
+        ports = [port]
+    for number in ports:
         # asyncio disables Nagle's algorithm, which costs 40 ms a request, only where the protocol is named.
         candidate = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":
@@ -99,12 +109,17 @@ def bind(host: str, port: int | None) -> socket.socket:
         except (OSError, OverflowError) as error:
             candidate.close()
             problem = getattr(error, "strerror", None) or str(error)
-    where, option = (host, "--host") if port is None else (f"{host}:{port}", "--port")
-    raise InputError(f"cannot listen on {where}: {problem}; choose another {option}")
+    if port is None:
+        raise InputError(f"cannot listen on {host}: {problem}; choose another --host")
+    raise InputError(f"cannot listen on {host}:{port}: {problem}; choose another --port")
 
 
 def serve(
-    folder: Path, host: str = "127.0.0.1", port: int | None = None, browser: bool = True, images: str | None = None
+    folder: Path,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    browser: bool = True,
+    images: str | None = None,
 ) -> None:
     """Serve the explorer until Ctrl-C or SIGTERM."""
     host = host.strip("[]")
@@ -112,16 +127,28 @@ def serve(
     app = application(folder, host, images)
     listening = bind(host, port)
     listening.listen()  # from here on a browser waits instead of being refused
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-    address = f"http://{f'[{shown}]' if ':' in shown else shown}:{listening.getsockname()[1]}/"
+    shown = host
+    if host in ("0.0.0.0", "::"):  # all addresses of this machine: show one that a browser can open
+        shown = "127.0.0.1"
+    elif ":" in host:
+        shown = f"[{host}]"
+    address = f"http://{shown}:{listening.getsockname()[1]}/"
     if not is_loopback(host):
         warning = "everyone who can reach this machine can use this page; there is no password"
         print(f"warning: listening on {host}: {warning}", file=sys.stderr)
     print(f"{folder} at {address}  (Ctrl-C stops)", flush=True)
-    config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", limit_concurrency=LIMIT)
-    config.timeout_keep_alive, config.timeout_graceful_shutdown = 30, 2
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        server_header=False,
+        ws="none",
+        limit_concurrency=LIMIT,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=2,
+    )
     # A client that connects while the server stops is cut off after two seconds; uvicorn calls that an error.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: "graceful shutdown" not in record.getMessage())
+    log = logging.getLogger("uvicorn.error")
+    log.addFilter(lambda record: "graceful shutdown" not in record.getMessage())
     if browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     # uvicorn stops on SIGTERM and then raises it again for the handler that was there before.

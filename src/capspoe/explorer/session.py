@@ -1,7 +1,8 @@
 """The run as the page sees it: its newest checkpoint, its images, and the answers of the API.
 
-Poses are whitened: 0 is the mean over the capsule's images, 1 a standard deviation along a principal axis of its
-prior. Images are PNG data URLs, several as one sheet. Long work is a generator (see scheduler.py).
+Poses are whitened: 0 is the mean over the capsule's images, 1 a standard deviation along a
+principal axis of its prior. Images are PNG data URLs, several as one sheet. Long work is a
+generator (see scheduler.py).
 """
 
 from base64 import b64encode
@@ -48,11 +49,13 @@ class Session:
 
     def __init__(self, folder: Path, moved: str | None = None) -> None:
         """`moved` says where the run's images are now, if not where they were."""
-        self.folder, self.moved = folder, moved
+        self.folder = folder
+        self.moved = moved
         self.config, self.image, _ = open_run(folder)
         self.split = shown_split(moved or self.config.data)
         self.loaded: CapsulePoE | None = None
-        self.checkpoint, self.surveys = 0, 0
+        self.checkpoint = 0  # the number of the loaded one
+        self.surveys = 0
         self.stage: str | None = None
         self.dataset: data.Dataset | None = None
         self.no_dataset: str | None = None  # why the images cannot be opened
@@ -84,7 +87,9 @@ class Session:
 
     def reload(self) -> bool:
         """Load the newest checkpoint; False if it is the one already loaded."""
-        number = max((int(path.name) for path in numbered(self.folder)), default=int(exported(self.folder)))
+        # An exported folder has no checkpoints and counts as number 1; an empty run as 0.
+        numbers = [int(path.name) for path in numbered(self.folder)]
+        number = max(numbers, default=int(exported(self.folder)))
         if number == self.checkpoint:
             return False
         saved = newest(self.folder)
@@ -92,9 +97,13 @@ class Session:
         network.load_weights(saved.weights)
         self.loaded = network.requires_grad_(False).eval()
         self.polarity = Polarity.of_network(network)
-        self.checkpoint, self.stage, self.winners = number, saved.state.stage, np.zeros(0, int)
+        self.checkpoint = number
+        self.stage = saved.state.stage
+        # What was found with the old weights no longer holds.
+        self.winners = np.zeros(0, int)
         J = network.top.upper[0]
-        self.summary, self.sliders_of = read_summary(self.folder, J) or Summary([None] * J), {}
+        self.summary = read_summary(self.folder, J) or Summary([None] * J)
+        self.sliders_of = {}
         return True
 
     def open_images(self) -> None:
@@ -112,9 +121,13 @@ class Session:
 
     def survey(self) -> Generator[None, None, None]:
         """Find the winning capsule of many images; fit a simple prior if training has not yet fitted one."""
-        network, dataset = self.network, self.all_images
-        count = min(len(dataset), SURVEYED[self.split] if self.stage == DONE else SURVEYED_IN_TRAINING)
-        codes, winners, errors = [], [], []
+        network = self.network
+        dataset = self.all_images
+        count = SURVEYED[self.split] if self.stage == DONE else SURVEYED_IN_TRAINING
+        count = min(len(dataset), count)
+        codes = []
+        winners = []
+        errors = []
         for index in np.array_split(np.arange(count), -(-count // PIECE)):
             x = network.tensor(dataset.batch(index))
             up = network.up(x)
@@ -124,13 +137,19 @@ class Session:
             yield
         if self.stage != DONE:
             fit_prior(network, torch.cat(codes).numpy(), components=1)
+        # A newer checkpoint may have been loaded between two steps.
         if network is self.loaded:
-            self.winners, self.sliders_of = torch.cat(winners).numpy(), {}
-            self.summary = summary(network.top.upper[0], dataset, self.winners, np.concatenate(errors))
+            J = network.top.upper[0]
+            self.winners = torch.cat(winners).numpy()
+            self.sliders_of = {}
+            self.summary = summary(J, dataset, self.winners, np.concatenate(errors))
             self.surveys += 1
 
     def run(self) -> Answer:
-        J, N = self.loaded.top.upper if self.loaded else (None, None)
+        J = None
+        N = None
+        if self.loaded:
+            J, N = self.loaded.top.upper
         return {
             "name": self.folder.resolve().name,
             "image": self.image,
@@ -152,7 +171,8 @@ class Session:
 
     def hidden(self, poses: Poses) -> Tensor:
         """The top-layer state with these capsules on, (1, J, N)."""
-        top, prior = self.network.top, self.network.prior
+        top = self.network.top
+        prior = self.network.prior
         J, N = top.upper
         top.gate.check_on(len(poses))
         h = torch.zeros(1, J, N)
@@ -160,7 +180,8 @@ class Session:
             check_capsule("capsule", j, J)
             if len(pose) != N:
                 raise InputError(f"the pose of capsule {j} has {N} dimensions, not {len(pose)}")
-            h[0, j] = top.hidden_mean(prior.from_white(torch.tensor([j]), torch.tensor([pose]).float()))[0]
+            z = prior.from_white(torch.tensor([j]), torch.tensor([pose]).float())
+            h[0, j] = top.hidden_mean(z)[0]
         return h
 
     def images_of(self, *states: Poses) -> np.ndarray:
@@ -168,6 +189,7 @@ class Session:
         network = self.network
         h = torch.cat([self.hidden(poses) for poses in states])
         on = torch.zeros(h.shape[:2])
+        # The capsules that are on share the image evenly.
         for row, poses in enumerate(states):
             on[row, list(poses)] = 1 / len(poses)
         return network.array(network.down(h, on=on))
@@ -180,21 +202,32 @@ class Session:
         if capsule not in poses:
             raise InputError(f"capsule {capsule} is not on")
         self.hidden(poses)  # refuses poses that do not fit
-        rows, pose = [], poses[capsule]
+        pose = poses[capsule]
+        rows = []
+        effect = []
         for n in range(len(pose)):
             moved = [{**poses, capsule: [*pose[:n], at, *pose[n + 1 :]]} for at in STRIP]
-            rows.append(self.images_of(*moved))
+            row = self.images_of(*moved)
+            change = row[STRIP.index(2)] - row[STRIP.index(-2)]
+            rows.append(row)
+            effect.append(float(np.abs(change).mean()))
             yield
-        effect = [float(np.abs(row[STRIP.index(2)] - row[STRIP.index(-2)]).mean()) for row in rows]
         return {"strips": sheet(*rows), "effect": effect}
 
     def gallery(self) -> Steps:
         """What every capsule decodes to at its mean, its use, and the most common label of its images."""
-        (J, N), images = self.network.top.upper, []
+        J, N = self.network.top.upper
+        images = []
         for j in range(J):
             images.append(self.images_of({j: [0.0] * N})[0])
             yield
-        names = [one and {"label": one[0], "share": round(one[1], 3)} for one in self.summary.labels]
+        names: list[Answer | None] = []
+        for label_and_share in self.summary.labels:
+            if label_and_share:
+                label, share = label_and_share
+                names.append({"label": label, "share": round(share, 3)})
+            else:
+                names.append(None)
         return {"sheet": sheet(images), "names": names, "use": rounded(self.network.prior.use)}
 
     def sliders(self, capsule: int) -> Answer:
@@ -217,8 +250,10 @@ class Session:
     def random(self, capsule: int, seed: int) -> Answer:
         """A pose drawn from the capsule's prior."""
         check_capsule("capsule", capsule, self.network.top.upper[0])
-        prior, j = self.network.prior, torch.tensor([capsule])
-        z = prior.sample(j, Noise(seed, 0, torch.zeros(1, dtype=torch.int64)), self.config.prior_scale)
+        prior = self.network.prior
+        j = torch.tensor([capsule])
+        noise = Noise(seed, 0, torch.zeros(1, dtype=torch.int64))
+        z = prior.sample(j, noise, self.config.prior_scale)
         return {"capsule": capsule, "pose": rounded(prior.to_white(j, z)[0])}
 
     # From images to poses.
@@ -229,14 +264,20 @@ class Session:
 
     def images(self, start: int, count: int, capsule: int) -> Answer:
         """Images of the data set: those of one capsule, among the surveyed ones, or all if `capsule` is -1."""
-        index = np.arange(len(self.all_images)) if capsule < 0 else np.flatnonzero(self.winners == capsule)
-        total, index = len(index), index[start : start + count]
-        pixels = self.pixels(index) if len(index) else np.zeros((0, *self.image))
-        images, files = [], self.all_images.file_names
-        for k, one in zip(index.tolist(), pixels, strict=True):
-            file, label = files and files[k], label_of(self.all_images, k)
-            images.append({"index": k, "label": label, "file": file, "image": sheet([one])})
-        return {"images": images, "more": start + count < total}
+        matches = np.arange(len(self.all_images))
+        if capsule >= 0:
+            matches = np.flatnonzero(self.winners == capsule)
+        index = matches[start : start + count]
+        pixels = np.zeros((0, *self.image))
+        if len(index):
+            pixels = self.pixels(index)
+        files = self.all_images.file_names
+        images = []
+        for k, image in zip(index.tolist(), pixels, strict=True):
+            file = files and files[k]
+            label = label_of(self.all_images, k)
+            images.append({"index": k, "label": label, "file": file, "image": sheet([image])})
+        return {"images": images, "more": start + count < len(matches)}
 
     def read(self, image: Mapping[str, Any]) -> np.ndarray:
         """The image that a request means, (H, W, C) in [0, 1]: one of the data set or a file."""
@@ -246,19 +287,24 @@ class Session:
 
     def recognise(self, image: Mapping[str, Any]) -> Answer:
         """P(on) and the pose of every capsule, the reconstruction, and whether it is worse than most."""
+        network = self.network
         pixels = self.read(image)
-        x = self.network.tensor(pixels)
-        up = self.network.up(x)
-        error, limit = float(reconstruction_error(self.network, x, up)[0]), self.summary.error
-        white = self.network.prior.to_white(torch.arange(len(up.z[0])), up.z[0])
+        x = network.tensor(pixels)
+        up = network.up(x)
+        error = float(reconstruction_error(network, x, up)[0])
+        limit = self.summary.error
+        poses = network.prior.to_white(torch.arange(len(up.z[0])), up.z[0])
+        label = None
+        if "index" in image:
+            label = label_of(self.all_images, image["index"])
         return {
             "on": rounded(up.on[0], 6),
             "winner": int(up.winner),
-            "poses": [rounded(pose) for pose in white],
-            "label": label_of(self.all_images, image["index"]) if "index" in image else None,
+            "poses": [rounded(pose) for pose in poses],
+            "label": label,
             "unlike": limit is not None and error > limit,
             "input": sheet([pixels]),
-            "reconstruction": sheet(self.network.array(self.network.down(up.state, up.c, on=up.winner))),
+            "reconstruction": sheet(network.array(network.down(up.state, up.c, on=up.winner))),
         }
 
     def explain(self, image: Mapping[str, Any]) -> Steps:
@@ -269,15 +315,18 @@ class Session:
         network = self.network
         pixels = self.read(image)
         frames = []
-        for sets in explain_steps(network, network.tensor(pixels), 2, MAXIMUM, Search(shift=SHIFT)):
+        x = network.tensor(pixels)
+        for sets in explain_steps(network, x, 2, MAXIMUM, Search(shift=SHIFT)):
             explanation = Explanation.of(sets, MAXIMUM)
             frames.append(explanation.objects[0])
             yield
         frames = [in_the_order_of(frames[-1], frame) for frame in frames]
+        first_row = [tinted_alone(frame[0], 0) for frame in frames]
+        second_row = [tinted_alone(frame[1], 1) for frame in frames]
         ink = self.polarity.ink(pixels)
         neurons = network.top.upper[1]
         return {
-            "frames": sheet(*([tinted_alone(frame[m], m) for frame in frames] for m in range(2))),
+            "frames": sheet(first_row, second_row),
             "count": len(frames),
             "capsules": explanation.capsule[0].tolist(),
             "probability": rounded(explanation.probability[0]),

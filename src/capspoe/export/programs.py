@@ -31,7 +31,8 @@ Program = Callable[..., Any]
 class Encoder(nn.Module):
     """`CapsulePoE.encode`, from tensors to tensors."""
 
-    inputs, outputs = ("images",), ("on", "hidden")
+    inputs = ("images",)
+    outputs = ("on", "hidden")
 
     def __init__(self, model: CapsulePoE) -> None:
         super().__init__()
@@ -42,13 +43,15 @@ class Encoder(nn.Module):
         return up.on, up.hidden
 
     def example(self, count: int, seed: int = 0) -> tuple[Tensor, ...]:
-        return (torch.rand(count, *self.model.image, generator=torch.Generator().manual_seed(seed)),)
+        rng = torch.Generator().manual_seed(seed)
+        return (torch.rand(count, *self.model.image, generator=rng),)
 
 
 class Generator(nn.Module):
     """A capsule and its whitened pose to an image."""
 
-    inputs, outputs = ("capsule", "white"), ("images",)
+    inputs = ("capsule", "white")
+    outputs = ("images",)
 
     def __init__(self, model: CapsulePoE) -> None:
         super().__init__()
@@ -70,7 +73,8 @@ Part = Encoder | Generator
 def write(model: CapsulePoE, folder: Path, format: Literal["onnx", "torch"]) -> list[Path]:
     """Write the encoder and the generator, after comparing each with the network it was made from."""
     model = model.eval().to("cpu").requires_grad_(False)
-    suffix, convert = ("onnx", to_onnx) if format == "onnx" else ("pt2", to_torch)
+    suffix = "onnx" if format == "onnx" else "pt2"
+    convert = to_onnx if format == "onnx" else to_torch
     written = []
     for name, part in (("encoder", Encoder(model)), ("generator", Generator(model))):
         path = folder / f"{name}.{suffix}"
@@ -101,7 +105,7 @@ def to_onnx(part: Part) -> tuple[bytes, Program]:
     onnx.checker.check_model(program.model_proto, full_check=True)
     content = program.model_proto.SerializeToString()
     options = runtime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors only
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def run(*inputs: Tensor) -> list[Tensor]:
@@ -113,13 +117,16 @@ def to_onnx(part: Part) -> tuple[bytes, Program]:
 
 def require_onnx() -> tuple[ModuleType, ModuleType]:
     """The packages onnx and onnxruntime, or an error that says how to install them."""
-    found = []
+    packages = []
+    # PyTorch's exporter needs onnxscript; we do not use it ourselves.
     for name in ("onnx", "onnxruntime", "onnxscript"):
         try:
-            found.append(importlib.import_module(name))
+            packages.append(importlib.import_module(name))
         except ImportError:
-            raise InputError(f"ONNX needs the package {name}: pip install 'capspoe[export]'") from None
-    return found[0], found[1]
+            advice = "pip install 'capspoe[export]'"
+            raise InputError(f"ONNX needs the package {name}: {advice}") from None
+    onnx, onnxruntime, _ = packages
+    return onnx, onnxruntime
 
 
 @contextlib.contextmanager
@@ -148,9 +155,18 @@ def compare(part: Part, program: Program, name: str) -> None:
     """Refuse a program that computes something other than the network does, for one image or for several."""
     for count in (1, 5):
         inputs = part.example(count, seed=count)
-        results = [part(*inputs), program(*inputs)]
-        ours, theirs = (r if isinstance(r, (tuple, list)) else (r,) for r in results)
+        ours = as_tuple(part(*inputs))
+        theirs = as_tuple(program(*inputs))
         for output, one, other in zip(part.outputs, ours, theirs, strict=True):
             difference = float((one - other).abs().max()) / max(1.0, float(one.abs().max()))
+            # `not <=` also refuses NaN.
             if one.shape != other.shape or not difference <= TOLERANCE:
-                raise CapspoeError(f"{name} would differ from the network by {difference:.2g} in {output!r}")
+                problem = f"by {difference:.2g} in {output!r}"
+                raise CapspoeError(f"{name} would differ from the network {problem}")
+
+
+def as_tuple(outputs: Any) -> tuple[Tensor, ...]:
+    """The outputs of a program, also if there is only one."""
+    if isinstance(outputs, (tuple, list)):
+        return tuple(outputs)
+    return (outputs,)

@@ -1,7 +1,8 @@
 """A page that runs the network in the browser, without a server: index.html, capsules.js and weights.js.
 
-All three are plain scripts, so that the page works on any static host and from the disk. weights.js holds what
-page/network.js reads: the shapes of the network, its weights as float16 in base64, and what the capsules are called.
+All three are plain scripts, so that the page works on any static host and from the disk.
+weights.js holds what page/network.js reads: the shapes of the network, its weights as float16 in
+base64, and what the capsules are called.
 """
 
 import json
@@ -26,15 +27,21 @@ EXACT = 1024  # tensors with fewer values keep their precision
 def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
     """Write the page of a network."""
     top = model.top
-    if len(model.layers) > 1 or not top.gate.one_on or (top.agreement.name, top.normalize) != ("cosine", "lower"):
-        raise InputError("the web page can show one gated layer of capsules with cosine routing, not this network")
+    cosine_routing = top.agreement.name == "cosine" and top.normalize == "lower"
+    if len(model.layers) > 1 or not top.gate.one_on or not cosine_routing:
+        possible = "one gated layer of capsules with cosine routing"
+        raise InputError(f"the web page can show {possible}, not this network")
     page = files("capspoe.export") / "page"
-    pad = (files("capspoe.explorer") / "static" / "pad.js").read_text(encoding="utf-8").replace("export ", "")
-    script = [(page / name).read_text(encoding="utf-8") for name in ("network.js", "page.js")]
+    network_js = (page / "network.js").read_text(encoding="utf-8")
+    page_js = (page / "page.js").read_text(encoding="utf-8")
+    # The drawing pad is the explorer's, which is a module; plain scripts have no exports.
+    pad_js = (files("capspoe.explorer") / "static" / "pad.js").read_text(encoding="utf-8")
+    pad_js = pad_js.replace("export ", "")
+    model_json = json.dumps(description(model, run), separators=(",", ":"))
     content = {
         "index.html": (page / "index.html").read_text(encoding="utf-8"),
-        "capsules.js": "\n".join([script[0], pad, script[1]]),
-        "weights.js": f"const MODEL = {json.dumps(description(model, run), separators=(',', ':'))};\n",
+        "capsules.js": "\n".join([network_js, pad_js, page_js]),
+        "weights.js": f"const MODEL = {model_json};\n",
     }
     for name, text in content.items():
         write_atomic(folder / name, text.encode())
@@ -44,11 +51,17 @@ def write(model: CapsulePoE, run: Path, folder: Path) -> list[Path]:
 @torch.no_grad()
 def description(model: CapsulePoE, run: Path) -> dict[str, object]:
     """Everything that the page needs to know."""
-    top, J, found = model.top, model.top.upper[0], summary_of(model, run)
+    top = model.top
+    J = top.upper[0]
+    summary = summary_of(model, run)
     large: dict[str, Tensor] = {}
     small: dict[str, Tensor] = {}
     for name, tensor in tensors(model).items():
-        (large if tensor.numel() >= EXACT else small)[name] = tensor.detach().cpu().flatten()
+        values = tensor.detach().cpu().flatten()
+        if len(values) >= EXACT:
+            large[name] = values
+        else:
+            small[name] = values
     weights = np.concatenate([value.numpy().astype("<f2") for value in large.values()])
     return {
         "name": Path(model.config.data).name,
@@ -61,9 +74,9 @@ def description(model: CapsulePoE, run: Path) -> dict[str, object]:
         "sharpness": top.sharpness,
         "neurons": top.neurons.name,
         "logitScale": model.config.logit_scale or float(model.logit_scale),
-        "labels": found.labels,
-        "error": found.error,
-        "objectSize": found.object_size,
+        "labels": summary.labels,
+        "error": summary.error,
+        "objectSize": summary.object_size,
         "dark": Polarity.of_network(model).dark,
         "sliders": [sliders(model, j) for j in range(J)],
         **{name: value.tolist() for name, value in small.items()},
@@ -74,9 +87,20 @@ def description(model: CapsulePoE, run: Path) -> dict[str, object]:
 
 def tensors(model: CapsulePoE) -> dict[str, Tensor]:
     """The parameters by their names in network.js. The visible bias has a row for each capsule, shared or not."""
-    top, prior = model.top, model.prior
-    found = {"w": top.w_JNMI.transpose(2, 3), "a": top.a.reshape(-1, top.mu.numel()).expand(top.upper[0], -1)}
+    top = model.top
+    prior = model.prior
+    # The order is that of the values in weights.js.
+    parameters = {
+        "w": top.w_JNMI.transpose(2, 3),
+        "a": top.a.reshape(-1, top.mu.numel()).expand(top.upper[0], -1),
+    }
     for name in ("down_1", "down_2", "up_1", "up_2"):
         module = getattr(model.codec, name)
-        found |= {name: module.weight, f"{name}_bias": module.bias}
-    return found | {"b": top.b, "d": top.d, "mu": top.mu, "centre": prior.centre, "axes": prior.axes}
+        parameters[name] = module.weight
+        parameters[f"{name}_bias"] = module.bias
+    parameters["b"] = top.b
+    parameters["d"] = top.d
+    parameters["mu"] = top.mu
+    parameters["centre"] = prior.centre
+    parameters["axes"] = prior.axes
+    return parameters

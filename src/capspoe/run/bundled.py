@@ -8,7 +8,9 @@ BUNDLED = "mnist-small"
 
 def find_run(run: str | Path) -> Path:
     """The run folder; "mnist-small" is the bundled network unless a folder has that name."""
-    return bundled_folder() if str(run) == BUNDLED and not Path(run).exists() else Path(run)
+    if str(run) == BUNDLED and not Path(run).exists():
+        return bundled_folder()
+    return Path(run)
 
 
 def bundled_folder() -> Path:
@@ -17,4 +19,6 @@ def bundled_folder() -> Path:
 
 def output_folder(run: Path) -> Path:
     """Where commands write about a run: into it, or for the bundled network into runs/mnist-small."""
-    return Path("runs") / BUNDLED if run == bundled_folder() else run
+    if run == bundled_folder():
+        return Path("runs") / BUNDLED
+    return run

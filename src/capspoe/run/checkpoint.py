@@ -3,9 +3,10 @@
     RUN/config.json         the settings, the image shape, the format
     RUN/checkpoints/N/      model.safetensors, optimizer.safetensors, state.json with their SHA-256
 
-A checkpoint is written under a temporary name and renamed, so after a kill at any moment the newest one is
-complete. Each checkpoint also keeps the settings, so a lost config.json is not a lost run. A folder that `capspoe
-export` wrote has config.json and model.safetensors alone, and reads like a finished run; its weights may be float16.
+A checkpoint is written under a temporary name and renamed, so a kill at any moment leaves the old
+newest one or the new one. Each checkpoint also keeps the settings, so a lost config.json is not a
+lost run. A folder that `capspoe export` wrote has config.json and model.safetensors alone, and
+reads like a finished run; its weights may be float16.
 """
 
 import contextlib
@@ -73,7 +74,8 @@ def json_bytes(content: Any) -> bytes:
 
 def signed(content: dict[str, Any]) -> dict[str, Any]:
     """The content with its checksum."""
-    return {**content, "sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+    canonical = json.dumps(content, sort_keys=True)
+    return {**content, "sha256": hashlib.sha256(canonical.encode()).hexdigest()}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -82,10 +84,12 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         raise ValueError("is not valid JSON") from None
-    if not isinstance(content, dict) or signed({k: v for k, v in content.items() if k != "sha256"}) != content:
+    if not isinstance(content, dict):
         raise ValueError("does not match its checksum")
-    del content["sha256"]
-    return content
+    unsigned = {key: value for key, value in content.items() if key != "sha256"}
+    if signed(unsigned) != content:
+        raise ValueError("does not match its checksum")
+    return unsigned
 
 
 def create(folder: Path, config: Config, image: tuple[int, int, int]) -> None:
@@ -111,18 +115,25 @@ def exported(folder: Path) -> bool:
 def open_run(folder: Path) -> Run:
     """The settings of a run folder; those of its newest checkpoint if config.json is lost or damaged."""
     stored, problem = _stored_settings(folder)
-    version, image, path = stored.get("format"), stored.get("image"), folder / "config.json"
+    path = folder / "config.json"
+    version = stored.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise damaged(f"{path} has no format")
     if version != FORMAT:
-        advice = "upgrade capspoe" if version > FORMAT else "train it again, or use the version that made it"
-        raise RunError(f"{folder} has format {version}, but this capspoe reads format {FORMAT}; {advice}")
-    sides = image if isinstance(image, list) else []
-    if len(sides) != 3 or not all(isinstance(side, int) and 1 <= side <= 10**5 for side in sides):
+        advice = "train it again, or use the version that made it"
+        if version > FORMAT:
+            advice = "upgrade capspoe"
+        formats = f"has format {version}, but this capspoe reads format {FORMAT}"
+        raise RunError(f"{folder} {formats}; {advice}")
+    image = stored.get("image")
+    if not isinstance(image, list) or len(image) != 3:
+        raise damaged(f"{path} has no image shape")
+    if not all(isinstance(side, int) and 1 <= side <= 10**5 for side in image):
         raise damaged(f"{path} has no image shape")
     about = ("format", "capspoe", "image", "weights_sha256")
-    config = from_dict({name: value for name, value in stored.items() if name not in about}, str(path))
-    return Run(config, (sides[0], sides[1], sides[2]), problem)
+    fields = {name: value for name, value in stored.items() if name not in about}
+    config = from_dict(fields, str(path))
+    return Run(config, (image[0], image[1], image[2]), problem)
 
 
 def _stored_settings(folder: Path) -> tuple[dict[str, Any], str | None]:
@@ -146,7 +157,8 @@ def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict
     """Add a checkpoint and drop all but the newest few."""
     number = max((int(path.name) for path in numbered(folder)), default=0) + 1
     final = folder / "checkpoints" / f"{number:08d}"
-    content = {**dataclasses.asdict(state), "settings": _stored_settings(folder)[0]}
+    stored, _ = _stored_settings(folder)
+    content = {**dataclasses.asdict(state), "settings": stored}
     with replacing(final) as temporary:
         shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
         temporary.mkdir(parents=True)
@@ -162,21 +174,25 @@ def save(folder: Path, state: State, weights: dict[str, Tensor], optimizer: dict
 
 
 def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    return safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata)
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return safetensors.torch.save(on_cpu, metadata)
 
 
 def numbered(folder: Path) -> list[Path]:
     """The checkpoints, oldest first."""
-    found = [p for p in (folder / "checkpoints").glob("*") if re.fullmatch("[0-9]+", p.name)]
-    return sorted(found, key=lambda path: int(path.name))
+    paths = (folder / "checkpoints").glob("*")
+    checkpoints = [path for path in paths if re.fullmatch("[0-9]+", path.name)]
+    return sorted(checkpoints, key=lambda path: int(path.name))
 
 
 def newest(folder: Path) -> Saved:
     """The newest intact checkpoint, or the weights of an exported folder."""
     if exported(folder):
-        expected = _stored_settings(folder)[0].get("weights_sha256")
-        weights = _read_tensors(folder / EXPORTED, expected)
-        weights = {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
+        stored, _ = _stored_settings(folder)
+        weights = _read_tensors(folder / EXPORTED, stored.get("weights_sha256"))
+        for name, tensor in weights.items():
+            if tensor.dtype == torch.float16:
+                weights[name] = tensor.float()
         return Saved(folder, State(DONE), weights, {})
     problems: list[str] = []
     for path in reversed(numbered(folder)):
@@ -193,13 +209,15 @@ def newest(folder: Path) -> Saved:
 def read(path: Path) -> Saved:
     try:
         content = read_json(path / "state.json")
-        hashes = {name: content.pop(f"{name}_sha256") for name in ("model", "optimizer")}
+        model_sha256 = content.pop("model_sha256")
+        optimizer_sha256 = content.pop("optimizer_sha256")
         del content["settings"]
         state = _parse_state(State(**content))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path / 'state.json'} is missing or damaged") from error
-    model, optimizer = (_read_tensors(path / f"{k}.safetensors", value) for k, value in hashes.items())
-    return Saved(path, state, model, optimizer)
+    weights = _read_tensors(path / "model.safetensors", model_sha256)
+    optimizer = _read_tensors(path / "optimizer.safetensors", optimizer_sha256)
+    return Saved(path, state, weights, optimizer)
 
 
 def _read_tensors(path: Path, expected: Any) -> dict[str, Tensor]:
@@ -218,10 +236,15 @@ def _read_tensors(path: Path, expected: Any) -> dict[str, Tensor]:
 
 
 def _parse_state(state: State) -> State:
-    """Refuse a state that does not make sense: a checksum guards against damage, not against bad content."""
+    """Refuse a state that makes no sense: a checksum guards against damage, not against bad content."""
     window = state.window or {"steps": 0, "images": 0, "sums": {}}
     counts = (state.step, state.metrics_bytes, window["steps"], window["images"])
-    sums = [n for value in window["sums"].values() for n in (value if isinstance(value, list) else [value])]
+    sums = []
+    for value in window["sums"].values():
+        if isinstance(value, list):
+            sums += value
+        else:
+            sums.append(value)
     valid = (
         re.fullmatch(r"[a-z0-9-]{1,40}", state.stage)
         and all(isinstance(n, int) and 0 <= n < 2**60 for n in counts)
@@ -239,16 +262,19 @@ def clean(folder: Path) -> None:
     """Remove temporary files of a killed process."""
     with disk_errors(folder):
         for path in folder.rglob(".*.writing"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def hashes_of(folder: Path, *names: str) -> dict[str, str]:
     """SHA-256 of the given files, as far as they exist."""
-    found = {}
+    hashes = {}
     for name in names:
         with contextlib.suppress(OSError), (folder / name).open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def changed_files(folder: Path, state: State) -> list[str]:

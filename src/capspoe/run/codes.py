@@ -1,13 +1,15 @@
 """The codes of all training images, computed once and memory-mapped.
 
-Stored as float16: a code is a probability, and its rounding (below .0005) is far below the sampling noise.
+Stored as float16: a code is a probability, and its rounding (below .0005) is far below the
+sampling noise.
 
-codes.npy is complete when codes.json has its checksum. The processes take turns at batches of a fixed size, so that
-any number of them writes the same bytes.
+codes.npy is complete when codes.json has its checksum. The processes take turns at batches of a
+fixed size, so that any number of them writes the same bytes.
 """
 
 import json
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -28,7 +30,8 @@ FILES = ("codes.json", "codes.npy")
 
 def codes_in_folder(network: Network, dataset: Dataset, folder: Path, log: TrainingLog) -> np.ndarray:
     """The codes of a data set, memory-mapped; computed first unless an intact file is there."""
-    path, shape = folder / "codes.npy", (len(dataset), *network.codec.capsules)
+    path = folder / "codes.npy"
+    shape = (len(dataset), *network.codec.capsules)
     if not distributed.broadcast_object(lambda: is_intact(folder, shape)):
         log.info("encoding the images")
         write_codes(network, dataset, path, shape, log)
@@ -61,14 +64,18 @@ def write_codes(
         if not path.exists():
             who = f"process {distributed.rank()} does not see {path.parent}"
             raise RunError(f"{who}: all machines must share the run folder")
-    rank, world = distributed.rank(), distributed.world_size()
+    world = distributed.world_size()
     batches = np.split(np.arange(len(dataset)), range(BATCH, len(dataset), BATCH))
-    mine = batches[rank::world]
-    pixels = dataset.batches(BATCH, np.concatenate(mine), workers_for(dataset)) if mine else iter(())
+    mine = batches[distributed.rank() :: world]
+    pixels: Iterator[np.ndarray] = iter(())
+    if mine:
+        pixels = dataset.batches(BATCH, np.concatenate(mine), workers_for(dataset))
+    # The codes are at the end of the file, after the header of .npy, in two bytes each.
     start = path.stat().st_size - 2 * math.prod(shape)
     # Not through the memory map: on a full disk that kills the process.
     with disk_errors(path.parent), path.open("r+b") as file:
         encoded = zip(mine, encode_pixels(network, pixels), strict=True)
+        # Every process makes the same number of rounds, because `save_due` is a collective call.
         for _ in range(0, len(batches), world):
             for rows, codes in islice(encoded, 1):
                 file.seek(start + int(rows[0]) * codes[0].nbytes)

@@ -35,20 +35,30 @@ SMALL = 4096  # tensors with at most this many values keep their precision
 
 
 def write(
-    model: "CapsulePoE", run: Path | None, folder: Path, half: bool = False, summary: dict[str, Any] | None = None
+    model: "CapsulePoE",
+    run: Path | None,
+    folder: Path,
+    half: bool = False,
+    summary: dict[str, Any] | None = None,
 ) -> list[Path]:
     """Write a network with its model card and the scores of the run; `half` stores large tensors as float16."""
     if (folder / "checkpoints").exists():
         raise RunError(f"{folder} is a run folder; export to another one")
-    tensors = {k: v.half() if half and v.numel() > SMALL else v for k, v in model.state_dict().items()}
+    tensors = dict(model.state_dict())
+    for name, tensor in tensors.items():
+        if half and tensor.numel() > SMALL:
+            tensors[name] = tensor.half()
     weights = tensor_bytes(tensors, {"format": "pt"})
-    named = model.config.replace(data=data_name(model.config))  # a path means nothing on another machine
+    # A path means nothing on another machine.
+    named = model.config.replace(data=data_name(model.config))
     config = settings(named, model.image, weights_sha256=hashlib.sha256(weights).hexdigest())
     write_sample_grid(model, folder / "samples.png")
     write_atomic(folder / EXPORTED, weights)
     write_atomic(folder / "config.json", json_bytes(config))
     write_atomic(folder / "README.md", card(model, run).encode(errors="replace"))
-    write_atomic(folder / SUMMARY, json_bytes({**(summary or {}), "scores": scores(run) if run else []}))
+    content = dict(summary or {})
+    content["scores"] = scores(run) if run else []
+    write_atomic(folder / SUMMARY, json_bytes(content))
     return [folder / name for name in FILES]
 
 
@@ -66,8 +76,9 @@ def upload(model: "CapsulePoE", run: Path | None, name: str, private: bool | Non
         write(model, run, Path(folder))
         hub = library.HfApi(**options)
         name = hub.create_repo(name, private=private, exist_ok=True).repo_id
-        done = hub.upload_folder(repo_id=name, folder_path=folder, commit_message=f"capspoe {__version__}")
-        return str(done.commit_url)
+        message = f"capspoe {__version__}"
+        commit = hub.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
+        return str(commit.commit_url)
 
 
 @contextmanager
@@ -84,16 +95,22 @@ def _library(name: str | Path) -> Iterator[Any]:
 
 
 def card(model: "CapsulePoE", run: Path | None) -> str:
-    name, (height, width, channels) = data_name(model.config), model.image
-    (I, M), (J, N) = model.stack[0].lower, model.top.upper
-    public = name in ("mnist", "fashion-mnist", "cifar10")
-    rows = {key: value for key, value in dataclasses.asdict(model.config).items() if key != "data"}
+    name = data_name(model.config)
+    height, width, channels = model.image
+    I, M = model.stack[0].lower
+    J, N = model.top.upper
+    datasets = ""
+    if name in ("mnist", "fashion-mnist", "cifar10"):  # the Hub has pages about these
+        datasets = f"datasets: [{name}]\n"
+    plural = "s" if channels > 1 else ""
+    rows = dataclasses.asdict(model.config)
+    del rows["data"]
     template = (files("capspoe.run") / "card.md").read_text(encoding="utf-8")
     return template.format(
-        datasets=f"datasets: [{name}]\n" if public else "",
+        datasets=datasets,
         name=name,
         capsules=f"{I}x{M} lower and {J}x{N} upper capsules",
-        image=f"{height}x{width} with {channels} channel{'s' if channels > 1 else ''}",
+        image=f"{height}x{width} with {channels} channel{plural}",
         version=__version__,
         command=train_command(model.config),
         scores=(run and score_table(run)) or "None: `capspoe evaluate` had not been run before the export.",
@@ -116,9 +133,22 @@ def score_table(run: Path) -> str:
     rows = scores(run)
     if not rows:
         return ""
-    keys = [key for key in dict.fromkeys(k for row in rows for k in row) if key != "name"]
-    cells = [[row.get(key) for key in ("name", *keys)] for row in rows]
-    lines = [[f"{v:.4g}" if isinstance(v, float) else "" if v is None else v for v in line] for line in cells]
-    table = [["model", *keys], ["---"] * (1 + len(keys)), *lines]
-    table_text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in table)
+    # All scores in order of appearance: not every row has every score.
+    keys: list[str] = []
+    for row in rows:
+        for key in row:
+            if key != "name" and key not in keys:
+                keys.append(key)
+    table = [["model", *keys], ["---"] * (1 + len(keys))]
+    for row in rows:
+        table.append([_cell(row.get(key)) for key in ("name", *keys)])
+    table_text = "\n".join(f"| {' | '.join(line)} |" for line in table)
     return f"By `capspoe evaluate`, on the test images:\n\n{table_text}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

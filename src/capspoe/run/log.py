@@ -39,12 +39,17 @@ class Window:
     """Sums of the metrics since the last line: only floats and lists, which JSON stores exactly."""
 
     def __init__(self, steps: int = 0, images: int = 0, sums: dict[str, Any] | None = None) -> None:
-        self.steps, self.images, self.sums = steps, images, dict(sums or {})
+        self.steps = steps
+        self.images = images
+        self.sums = dict(sums or {})
 
     def add(self, images: int, values: dict[str, Any]) -> None:
         self.steps += 1
         self.images += images
-        self.sums = {name: np.add(self.sums.get(name, 0.0), v).tolist() for name, v in values.items()}
+        sums = {}
+        for name, value in values.items():
+            sums[name] = np.add(self.sums.get(name, 0.0), value).tolist()
+        self.sums = sums
 
     def means(self) -> dict[str, Any]:
         return {name: np.divide(total, self.steps).tolist() for name, total in self.sums.items()}
@@ -58,10 +63,13 @@ class TrainingLog:
 
     def __init__(self, folder: Path, state: State, checkpoint_seconds: float, quiet: bool = False) -> None:
         quiet = quiet or not distributed.is_main()
-        self.folder, self.checkpoint_seconds, self.quiet = folder, checkpoint_seconds, quiet
+        self.folder = folder
+        self.checkpoint_seconds = checkpoint_seconds
+        self.quiet = quiet
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.window = Window(**state.window)
-        self.seconds_before, self.began = state.seconds, time.monotonic()
+        self.seconds_before = state.seconds
+        self.began = time.monotonic()
         self.saved_at = self.window_began = self.said_at = time.monotonic()
         self.stop_requested = self.stopping = False
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
@@ -74,13 +82,15 @@ class TrainingLog:
             return open(os.devnull, "r+b")
         path = self.folder / "metrics.jsonl"
         path.touch()
-        kept = path.read_bytes()[: state.metrics_bytes]
-        if state.metrics_sha256 and hashlib.sha256(kept).hexdigest() != state.metrics_sha256:
-            kept = readable_lines(kept)
-            gap = f"kept the {kept.count(10)} readable lines. The curves have a gap, the training is not affected"
-            self.info(f"warning: {path} is damaged; {gap}")
-            write_atomic(path, kept)
-        os.truncate(path, len(kept))
+        metrics = path.read_bytes()[: state.metrics_bytes]
+        if state.metrics_sha256 and hashlib.sha256(metrics).hexdigest() != state.metrics_sha256:
+            metrics = readable_lines(metrics)
+            lines = metrics.count(b"\n")
+            rescued = f"kept the {lines} readable lines"
+            consequence = "The curves have a gap, the training is not affected"
+            self.info(f"warning: {path} is damaged; {rescued}. {consequence}")
+            write_atomic(path, metrics)
+        os.truncate(path, len(metrics))
         return path.open("ab")
 
     @property
@@ -93,28 +103,38 @@ class TrainingLog:
     @contextmanager
     def stage(self, name: str, title: str, steps: int, done: int) -> Iterator[None]:
         """A stage of `steps` steps, `done` of which are finished, with a progress bar on a terminal."""
-        self.name, self.steps, self.done_before = name, steps, done
+        self.name = name
+        self.steps = steps
+        self.done_before = done
         self.stage_began = self.window_began = time.monotonic()
         plain = not self.console.is_terminal
         if plain:
-            self.info(f"{title}: {steps} steps" + (f", resumed at {done}" if done else ""))
-        columns = (*progress.Progress.get_default_columns(), progress.TextColumn("{task.fields[numbers]}"))
-        with progress.Progress(*columns, console=self.console, disable=plain or self.quiet) as self.progress:
+            resumed = f", resumed at {done}" if done else ""
+            self.info(f"{title}: {steps} steps{resumed}")
+        numbers = progress.TextColumn("{task.fields[numbers]}")
+        self.progress = progress.Progress(
+            *progress.Progress.get_default_columns(),
+            numbers,
+            console=self.console,
+            disable=plain or self.quiet,
+        )
+        with self.progress:
             self.task = self.progress.add_task(title, total=steps, completed=done, numbers="")
             yield
 
     def step(self, step: int, images: int, metrics: dict[str, Any], show: tuple[str, ...]) -> None:
         """Log the metrics of a finished step; `show` names those for the progress bar."""
         self.window.add(images, metrics)
-        bad = next((n for n, v in metrics.items() if isinstance(v, float) and not math.isfinite(v)), None)
-        if bad:
-            advice = "lower the learning rate and run again (the last good checkpoint is kept)"
-            stage = self.name
-            raise DivergedError(f"training diverged in stage {stage!r} at step {step}: {bad} is not finite; {advice}")
+        for name, value in metrics.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                where = f"in stage {self.name!r} at step {step}"
+                advice = "lower the learning rate and run again (the last good checkpoint is kept)"
+                raise DivergedError(f"training diverged {where}: {name} is not finite; {advice}")
         self.progress.update(self.task, completed=step)
         if self.window.steps < WINDOW and step < self.steps:
             return
-        now, means = time.monotonic(), self.window.means()
+        now = time.monotonic()
+        means = self.window.means()
         rate = self.window.images / max(now - self.window_began, 1e-9)
         line = {"stage": self.name, "step": step, **means, "images_per_second": round(rate, 1)}
         with disk_errors(self.folder):
@@ -126,25 +146,37 @@ class TrainingLog:
         if self.console.is_terminal:
             self.progress.update(self.task, numbers=f"{rate:,.0f} images/s  {numbers}")
         elif now - self.said_at >= PLAIN_SECONDS or step == self.steps:
-            left = (now - self.stage_began) / max(step - self.done_before, 1) * (self.steps - step)
+            seconds_per_step = (now - self.stage_began) / max(step - self.done_before, 1)
+            left = seconds_per_step * (self.steps - step)
             self.info(f"  {step}/{self.steps}  {rate:,.0f} images/s  {left:.0f} s left  {numbers}")
             self.said_at = now
-        self.window, self.window_began = Window(), now
+        self.window = Window()
+        self.window_began = now
 
     def save_due(self) -> bool:
         """Whether to save now, because a process was asked to stop or enough time has passed. A collective call."""
+        # Only the clock of process 0 counts; any process may ask to stop: 2 beats 1 beats 0.
         due = distributed.is_main() and time.monotonic() - self.saved_at >= self.checkpoint_seconds
-        decision = distributed.all_reduce_max(2 if self.stop_requested else int(due))
+        request = int(due)
+        if self.stop_requested:
+            request = 2
+        decision = distributed.all_reduce_max(request)
         self.stopping = decision == 2
         return decision > 0
 
     def save(self, stage: str, step: int, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
         """Add a checkpoint; then stop if requested."""
         if distributed.is_main():
-            files = hashes_of(self.folder, *(FINAL_FILES if stage == DONE else CHECKED_FILES))
-            metrics = hashes_of(self.folder, "metrics.jsonl").get("metrics.jsonl", "")
-            window, size = vars(self.window), self.metrics.tell()
-            state = State(stage, step, round(self.seconds, 3), size, window, metrics, files)
+            names = FINAL_FILES if stage == DONE else CHECKED_FILES
+            state = State(
+                stage,
+                step,
+                seconds=round(self.seconds, 3),
+                metrics_bytes=self.metrics.tell(),
+                window=vars(self.window),
+                metrics_sha256=hashes_of(self.folder, "metrics.jsonl").get("metrics.jsonl", ""),
+                files=hashes_of(self.folder, *names),
+            )
             checkpoint.save(self.folder, state, weights, optimizer)
         self.saved()
 
@@ -184,9 +216,9 @@ class TrainingLog:
 
 def readable_lines(raw: bytes) -> bytes:
     """The lines that are valid JSON objects."""
-    kept = []
+    readable = []
     for line in raw.splitlines():
         with suppress(ValueError, RecursionError):
             if isinstance(json.loads(line), dict):
-                kept.append(line + b"\n")
-    return b"".join(kept)
+                readable.append(line + b"\n")
+    return b"".join(readable)

@@ -13,7 +13,9 @@ from capspoe.model.network import Network
 
 def to_rgb_or_grey(images: np.ndarray) -> np.ndarray:
     """Images (..., C) with 1 or 3 channels; any other number of channels is averaged to grey."""
-    return images if images.shape[-1] in (1, 3) else images.mean(-1, keepdims=True).astype(images.dtype)
+    if images.shape[-1] in (1, 3):
+        return images
+    return images.mean(-1, keepdims=True).astype(images.dtype)
 
 
 def to_uint8(images: np.ndarray) -> np.ndarray:
@@ -23,16 +25,21 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
 
 def tile(images: np.ndarray, gap: int = 2, scale: int = 1) -> np.ndarray:
     """(rows, columns, H, W, C) in [0, 1] to one picture on white, uint8 (height, width, 1 or 3)."""
-    tiles = np.pad(to_rgb_or_grey(images), ((0, 0), (0, 0), (0, gap), (0, gap), (0, 0)), constant_values=1)
+    # A gap below and to the right of each image; the last ones are cut off again.
+    margins = ((0, 0), (0, 0), (0, gap), (0, gap), (0, 0))
+    tiles = np.pad(to_rgb_or_grey(images), margins, constant_values=1)
     rows, columns, height, width, colours = tiles.shape
     canvas = tiles.swapaxes(1, 2).reshape(rows * height, columns * width, colours)
-    return to_uint8(canvas[: len(canvas) - gap, : columns * width - gap]).repeat(scale, 0).repeat(scale, 1)
+    picture = to_uint8(canvas[: len(canvas) - gap, : columns * width - gap])
+    return picture.repeat(scale, 0).repeat(scale, 1)
 
 
 def png(picture: np.ndarray) -> bytes:
     """A picture (height, width, 1 or 3), uint8, as PNG."""
     buffer = io.BytesIO()
-    image = Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture)
+    if picture.shape[-1] == 1:  # Pillow wants grey images without the axis
+        picture = picture.squeeze(-1)
+    image = Image.fromarray(picture)
     image.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 

@@ -17,10 +17,11 @@ from capspoe.run.pictures import write_sample_grid
 def check_same_images(folder: Path, images_sha256: str) -> None:
     """Refuse to resume a run with other images."""
     try:
-        began = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["images_sha256"]
+        environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        stored_sha256 = environment["images_sha256"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return
-    if began != images_sha256:
+        return  # `recover` reports the damage
+    if stored_sha256 != images_sha256:
         change = f"the images differ from those with which {folder} began (changed, added or removed)"
         raise RunError(f"{change}; restore them, or choose another --out")
 
@@ -32,12 +33,15 @@ def recover(folder: Path, network: Network, saved: Saved | None, environment: di
         if not quiet:
             print(f"warning: {line}", file=sys.stderr)
 
-    run, data = checkpoint.open_run(folder), network.config.data
+    run = checkpoint.open_run(folder)
+    data = network.config.data
     if run.problem:
         warn(f"{run.problem}; restored from the newest checkpoint")
     if run.problem or run.config.data != data:  # the images may have moved
         checkpoint.create(folder, run.config.replace(data=data), run.image)
-    changed = checkpoint.changed_files(folder, saved.state) if saved else []
+    changed: list[str] = []
+    if saved:
+        changed = checkpoint.changed_files(folder, saved.state)
     described = folder / "environment.json"
     if described.name in changed:
         warn(f"{described} is missing or damaged; it now describes this machine")
@@ -48,12 +52,18 @@ def recover(folder: Path, network: Network, saved: Saved | None, environment: di
     for problem in saved.problems:
         warn(f"{problem}; resuming from the checkpoint before it")
     for path in checkpoint.numbered(folder):
-        if int(path.name) > int(saved.path.name):  # damaged: it must not displace an intact one
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        # A newer checkpoint is a damaged one, and must not push out an intact one.
+        if int(path.name) <= int(saved.path.name):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
     if saved.state.stage == checkpoint.DONE:
         remove_files(folder, *codes.FILES)
     if "metrics.jsonl" in changed:
-        warn(f"{folder / 'metrics.jsonl'} is missing or damaged; the curves are lost, the network is intact")
+        consequence = "the curves are lost, the network is intact"
+        warn(f"{folder / 'metrics.jsonl'} is missing or damaged; {consequence}")
     if "samples.png" in changed:
         warn(f"{folder / 'samples.png'} is missing or damaged; drawing it again")
         write_sample_grid(network, folder / "samples.png")

@@ -22,7 +22,7 @@ from capspoe.evaluate import variant
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.figures.summary import reconstruction_error
 from capspoe.model.network import Network
-from capspoe.train.codes import codes_in_memory
+from capspoe.training.codes import codes_in_memory
 
 RECORD = "batch_size"
 DEPENDS = (*records.TRAINING, "evaluate")

@@ -21,10 +21,10 @@ from PIL import Image, ImageDraw, ImageFont
 from benchmarks import records
 from capspoe import data
 from capspoe.evaluate.clustering import clustering_scores
-from capspoe.train.spectral import COUNT_IMAGES, count_groups, spectral_groups
+from capspoe.training.spectral import COUNT_IMAGES, count_groups, spectral_groups
 
 RECORD = "capsule_count"
-DEPENDS = ("data", "evaluate", "train")
+DEPENDS = ("data", "evaluate", "training")
 FONTS = ("Sans", "Sans-Bold", "Sans-Oblique", "SansMono", "SansMono-Bold", "Serif", "Serif-Bold", "Serif-Italic")
 SHAPES = 8
 MADE_IMAGES = 5_200

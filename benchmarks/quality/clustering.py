@@ -29,7 +29,7 @@ from capspoe.evaluate import variant
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.evaluate.data import EvaluationData, Split, encode_codes
 from capspoe.run.model import CapsulePoE
-from capspoe.train.spectral import majority, nearest, pca_points, spectral_groups
+from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
 
 RECORD = "clustering"
 DEPENDS = (*records.TRAINING, "evaluate")

@@ -27,8 +27,8 @@ from benchmarks import records
 from capspoe import CapsulePoE
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.run.train import train
-from capspoe.train.codes import codes_in_memory
-from capspoe.train.spectral import pca_points, spectral_groups
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.spectral import pca_points, spectral_groups
 
 RECORD = "emoji"
 DEPENDS = (*records.TRAINING, "evaluate")

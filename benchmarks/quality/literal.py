@@ -38,11 +38,11 @@ from capspoe.model.network import Network
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import tile, write_png
 from capspoe.run.train import train_run
-from capspoe.train.capsule_stage import CapsuleStage
-from capspoe.train.cd import ContrastiveDivergence
-from capspoe.train.codes import code_batch
-from capspoe.train.fit import fit
-from capspoe.train.stage import Schedule
+from capspoe.training.capsule_stage import CapsuleStage
+from capspoe.training.cd import ContrastiveDivergence
+from capspoe.training.codes import code_batch
+from capspoe.training.fit import fit
+from capspoe.training.stage import Schedule
 
 DEPENDS = (*records.TRAINING, "evaluate")
 DATA = ("mnist", "fashion-mnist", "cifar10")

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 
 # Parts of src/capspoe that a trained network depends on.
-TRAINING = ("config.py", "data", "kernels", "model", "train")
+TRAINING = ("config.py", "data", "kernels", "model", "training")
 
 EXACT = "made at"
 AT_OR_BEFORE = "made at or before"  # for example a record of a run that was trained some time ago

@@ -21,11 +21,11 @@ import torch
 from benchmarks import records
 from capspoe import CapsulePoE, data
 from capspoe.evaluate.clustering import clustering_scores
-from capspoe.train import spectral
-from capspoe.train.codes import codes_in_memory
+from capspoe.training import spectral
+from capspoe.training.codes import codes_in_memory
 
 RECORD = "grouping"
-DEPENDS = ("train",)
+DEPENDS = ("training",)
 BLOCK = 10_000
 
 

@@ -32,10 +32,10 @@ from benchmarks.speed.peers import ITERATIONS, PEERS
 from capspoe import CapsuleLayer, kernels, route, squash
 from capspoe.model.noise import Noise
 from capspoe.model.routing import reference
-from capspoe.train.cd import ContrastiveDivergence
+from capspoe.training.cd import ContrastiveDivergence
 
 RECORD = "kernels"
-DEPENDS = ("kernels", "model", "train")
+DEPENDS = ("kernels", "model", "training")
 MODULE = "benchmarks.speed.kernels"
 PAPER = (128, 576, 8, 20, 16)  # B, I, M, J, N
 SABOUR = (64, 1152, 8, 10, 16)

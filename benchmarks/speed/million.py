@@ -21,7 +21,7 @@ from benchmarks.speed.grouping import peak_megabytes
 from capspoe import CapsulePoE, data
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.run.train import train
-from capspoe.train import spectral
+from capspoe.training import spectral
 
 RECORD = "million"
 DEPENDS = (*records.TRAINING, "run")

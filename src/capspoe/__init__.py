@@ -14,7 +14,7 @@ _PUBLIC = {
     "ConvAutoencoder": "capspoe.model.autoencoder",
     "Pixels": "capspoe.model.pixels",
     "Routing": "capspoe.model.routing",
-    "fit": "capspoe.train.fit",
+    "fit": "capspoe.training.fit",
     "reverse_route": "capspoe.model.routing",
     "route": "capspoe.model.routing",
     "squash": "capspoe.model.routing",

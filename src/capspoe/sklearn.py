@@ -22,9 +22,9 @@ from capspoe.model.features import FeatureCode
 from capspoe.model.gates import only
 from capspoe.model.network import Encoded
 from capspoe.run.model import CapsulePoE as Network
-from capspoe.train.build import build_stages
-from capspoe.train.fit import Callback, fit
-from capspoe.train.stage import Stage, Step
+from capspoe.training.build import build_stages
+from capspoe.training.fit import Callback, fit
+from capspoe.training.stage import Stage, Step
 
 SAME = ("gate", "neurons", "learning_rate", "batch_size")
 # From parameters of the estimator to settings.

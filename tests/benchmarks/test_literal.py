@@ -4,7 +4,7 @@ import torch
 from benchmarks.quality.literal import BATCH, train_rbm, train_routed
 
 from capspoe import data
-from capspoe.train.codes import codes_in_memory
+from capspoe.training.codes import codes_in_memory
 
 
 def test_with_one_iteration_both_trainings_are_the_same(model):

@@ -96,7 +96,7 @@ def test_a_record_is_stale_when_what_it_depends_on_changes(repository, monkeypat
     records.write("some", [1], DEPENDS, folder=root)
     assert state(repository) == "current"
     repository.commit("docs/page.md", "text")
-    repository.commit("src/capspoe/train/cd.py", "other package")
+    repository.commit("src/capspoe/training/cd.py", "other package")
     repository.commit("src/capspoe/model_of_another_name.py", "similar name")
     assert state(repository) == "current"
     repository.commit("src/capspoe/model/layer.py", "2")

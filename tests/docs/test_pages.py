@@ -25,7 +25,7 @@ import capspoe.sklearn
 from capspoe import cli, kernels
 from capspoe.commands.arguments import parse
 from capspoe.model.routed import RoutedRBM, StateSums
-from capspoe.train.cd import ContrastiveDivergence
+from capspoe.training.cd import ContrastiveDivergence
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from capspoe.evaluate import groups
 from capspoe.evaluate.data import EvaluationData
 from capspoe.evaluate.groups import LinearGroups, flat, linear_models
-from capspoe.train.spectral import pca_points
+from capspoe.training.spectral import pca_points
 
 
 @pytest.mark.parametrize("seed", [-1, 2**40])

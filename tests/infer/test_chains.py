@@ -10,7 +10,7 @@ from capspoe.errors import InputError
 from capspoe.infer.chains import PoseDensity, hmc, split_r_hat
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
-from capspoe.train.pcd import PersistentChains
+from capspoe.training.pcd import PersistentChains
 
 F64 = torch.float64
 

@@ -12,7 +12,7 @@ from capspoe.errors import InputError
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routing import reference, route
-from capspoe.train.cd import ContrastiveDivergence
+from capspoe.training.cd import ContrastiveDivergence
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 17])
 LOWER = st.sampled_from([1, 2, 7, 8, 15, 16, 17, 31, 48, 50, 300])  # 300: more than one chunk of 16 vectors

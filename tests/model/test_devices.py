@@ -9,7 +9,7 @@ from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.prior import CapsulePrior
 from capspoe.model.routed import Slots
-from capspoe.train.cd import ContrastiveDivergence
+from capspoe.training.cd import ContrastiveDivergence
 
 
 def moved(module):

@@ -7,7 +7,7 @@ from sklearn.neural_network import BernoulliRBM
 
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
-from capspoe.train.cd import ContrastiveDivergence
+from capspoe.training.cd import ContrastiveDivergence
 
 I, M, J, N, B = 4, 3, 5, 2, 6
 

@@ -11,7 +11,7 @@ from capspoe.model.build import build_network
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
-from capspoe.train.cd import ContrastiveDivergence
+from capspoe.training.cd import ContrastiveDivergence
 
 B, I, M, J, N = 5, 4, 3, 2, 6
 

@@ -13,7 +13,7 @@ from capspoe.model.build import build_network
 from capspoe.run import codes
 from capspoe.run.checkpoint import State
 from capspoe.run.log import Interrupted, TrainingLog
-from capspoe.train.codes import codes_in_memory
+from capspoe.training.codes import codes_in_memory
 
 COUNT = 3 * codes.BATCH + 188
 PIXELS = np.random.default_rng(0).integers(0, 255, (COUNT, 5, 5, 1), np.uint8)

@@ -24,7 +24,7 @@ from capspoe.run import train as training
 from capspoe.run.checkpoint import State
 from capspoe.run.log import Interrupted
 from capspoe.run.model import CapsulePoE
-from capspoe.train.targets import SpectralTargets
+from capspoe.training.targets import SpectralTargets
 from runs import QUICK, capspoe, options, same_weights, stopping_after, weights_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 12, 12, 1), np.uint8)

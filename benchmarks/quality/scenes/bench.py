@@ -12,8 +12,8 @@ from capspoe.data import load
 from capspoe.infer.explain import Search
 from capspoe.model.routing import route
 from capspoe.run.model import CapsulePoE
-from capspoe.train.codes import codes_in_memory
-from capspoe.train.spectral import spectral_groups
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.spectral import spectral_groups
 
 NAMED = 4_000  # training images that name the capsules
 GROUPED = 15_000  # training images of the linear baselines

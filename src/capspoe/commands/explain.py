@@ -84,7 +84,7 @@ def train_recognition(model: "CapsulePoE", folder: Path) -> None:
 
     from capspoe.run import checkpoint
     from capspoe.run.train import open_images
-    from capspoe.train.recognition import STEPS, recognition_steps
+    from capspoe.training.recognition import STEPS, recognition_steps
 
     pixels = open_images(model.config).images().pixels
     steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)

@@ -30,12 +30,12 @@ from capspoe.model.neurons import NEURONS
 from capspoe.model.prior import CapsulePrior, Sampling
 from capspoe.run.model import CapsulePoE
 from capspoe.run.train import train_run
-from capspoe.train.build import build_stages
-from capspoe.train.capsule_stage import CapsuleStage
-from capspoe.train.codes import codes_in_memory
-from capspoe.train.fit import fit
-from capspoe.train.prior_stage import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
-from capspoe.train.stage import Schedule
+from capspoe.training.build import build_stages
+from capspoe.training.capsule_stage import CapsuleStage
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.fit import fit
+from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
+from capspoe.training.stage import Schedule
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no gate targets: the gate anneals": {"gate_targets": "none"},

@@ -14,7 +14,7 @@ from capspoe.evaluate.features import FeatureNet, Labelled, feature_net
 from capspoe.evaluate.generation import NEIGHBOURS, generation_scores
 from capspoe.model.network import Encoded, Network
 from capspoe.run.model import CapsulePoE
-from capspoe.train.codes import code_batch, codes_in_memory
+from capspoe.training.codes import code_batch, codes_in_memory
 
 CHUNK = 512
 MAX_IMAGES = 60_000  # of each split, evenly spaced, to bound time and memory

@@ -22,8 +22,8 @@ from capspoe.data import evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split
 from capspoe.model.noise import Noise
 from capspoe.model.prior import CapsulePrior
-from capspoe.train.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
-from capspoe.train.spectral import majority, nearest, pca_points, spectral_groups
+from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
+from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
 
 MIXTURE_DIMENSIONS = 64  # principal components of the codes, for the mixture of J K Gaussians
 MIXTURE_IMAGES = 20_000  # codes that it is fitted to: all of them take ten minutes

@@ -10,8 +10,8 @@ from typing import Any
 from capspoe.config import Config
 from capspoe.figures.curves import columns, read_metrics
 from capspoe.run import checkpoint
-from capspoe.train.codec_stage import CodecStage
-from capspoe.train.stage import Schedule
+from capspoe.training.codec_stage import CodecStage
+from capspoe.training.stage import Schedule
 
 MAX_POINTS = 240  # of each curve
 STOPPED_SECONDS = 90  # without a change, after which an unfinished run counts as stopped

@@ -29,8 +29,8 @@ from capspoe.model.noise import Noise
 from capspoe.run.checkpoint import DONE, exported, newest, numbered, open_run
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import png, sample_grid, tile
-from capspoe.train.codec_stage import CodecStage
-from capspoe.train.prior_stage import fit_prior
+from capspoe.training.codec_stage import CodecStage
+from capspoe.training.prior_stage import fit_prior
 
 Answer = dict[str, Any]
 Steps = Generator[None, None, Answer]

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from capspoe.figures.sheet import ACCENT, BAR, DPI, LINE, PAPER, QUIET, TEXT
 from capspoe.run.log import readable_lines
-from capspoe.train.capsule_stage import depth_of
+from capspoe.training.capsule_stage import depth_of
 
 STAGE = re.compile(r"autoencoder|capsules-[0-9]{1,4}")
 NEEDED = {"reconstruction", "baseline", "confidence", "temperature", "use"}  # for the charts of capsules

@@ -1,6 +1,6 @@
 """A recognition network: which capsules explain an image of several objects, in one pass.
 
-It is trained without labels (`capspoe.train.recognition`) and only proposes: its log-odds are added to the
+It is trained without labels (`capspoe.training.recognition`) and only proposes: its log-odds are added to the
 objective of the search of `explain`.
 """
 

@@ -23,7 +23,7 @@ from capspoe.errors import RunError
 from capspoe.model.network import Network
 from capspoe.run.checkpoint import hashes_of
 from capspoe.run.log import TrainingLog
-from capspoe.train.codes import BATCH, encode_pixels
+from capspoe.training.codes import BATCH, encode_pixels
 
 FILES = ("codes.json", "codes.npy")
 

@@ -23,12 +23,12 @@ from capspoe.run.checkpoint import DONE, Saved, State
 from capspoe.run.log import TrainingLog
 from capspoe.run.model import CapsulePoE, find_device
 from capspoe.run.pictures import write_sample_grid
-from capspoe.train import spectral
-from capspoe.train.build import build_stages
-from capspoe.train.capsule_stage import CapsuleStage
-from capspoe.train.fit import Callback, Progress, run_stages
-from capspoe.train.prior_stage import PRIOR_IMAGES, fit_prior
-from capspoe.train.stage import Stage, Step, Training
+from capspoe.training import spectral
+from capspoe.training.build import build_stages
+from capspoe.training.capsule_stage import CapsuleStage
+from capspoe.training.fit import Callback, Progress, run_stages
+from capspoe.training.prior_stage import PRIOR_IMAGES, fit_prior
+from capspoe.training.stage import Stage, Step, Training
 
 Listener = Callable[[dict[str, Any]], None]  # gets each line of metrics.jsonl
 IN_MEMORY = 4 << 30  # decode images into memory up to this many bytes, and a quarter of the machine's memory

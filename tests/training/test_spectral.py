@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from capspoe.train import spectral
-from capspoe.train.spectral import k_means, spectral_groups
+from capspoe.training import spectral
+from capspoe.training.spectral import k_means, spectral_groups
 
 
 def strips(per_strip: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

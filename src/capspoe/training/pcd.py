@@ -17,7 +17,7 @@ from capspoe.model.checks import check_count
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients, MeanRouting, WinnerRBM
-from capspoe.train.cd import Info, add_gate_gradient, diagnostics, gate_error
+from capspoe.training.cd import Info, add_gate_gradient, diagnostics, gate_error
 
 LEAPS = 8  # leapfrog steps in each update; with 3 the chains do not mix
 START_STREAM = 300  # of the chains' first states

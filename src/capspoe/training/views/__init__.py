@@ -1,4 +1,4 @@
-"""Views: what the neighbour graph of `capspoe.train.spectral` compares.
+"""Views: what the neighbour graph of `capspoe.training.spectral` compares.
 
 The graph decides which images form a group, and what it compares decides the graph. A view is anything with one
 method, `points`.
@@ -7,10 +7,10 @@ method, `points`.
 >>> group = spectral_groups(points, 10)
 """
 
-from capspoe.train.views.choice import choose_view, view_scores
-from capspoe.train.views.hog import hog, upright_hog
-from capspoe.train.views.upright import upright
-from capspoe.train.views.view import Features, Given, View, raw_pixels
+from capspoe.training.views.choice import choose_view, view_scores
+from capspoe.training.views.hog import hog, upright_hog
+from capspoe.training.views.upright import upright
+from capspoe.training.views.view import Features, Given, View, raw_pixels
 
 __all__ = [
     "FUNCTIONS", "Features", "Given", "View", "choose_view", "hog", "raw_pixels", "upright", "upright_hog",

@@ -6,8 +6,8 @@ import torch
 
 from capspoe.config import Config
 from capspoe.model.build import build_network
-from capspoe.train import prior_stage as fitting
-from capspoe.train.prior_stage import find_logit_scale, fit_prior, poses_of_capsules
+from capspoe.training import prior_stage as fitting
+from capspoe.training.prior_stage import find_logit_scale, fit_prior, poses_of_capsules
 
 
 def network(**options):

@@ -1,14 +1,17 @@
 """Training on arrays in memory gives the network of a run folder."""
 
+import types
+
 import numpy as np
 import pytest
 import torch
 
+import capspoe
 from capspoe import CapsuleLayer, CapsulePoE, Config, ConvAutoencoder, data
 from capspoe.errors import InputError, RunError
 from capspoe.model.build import build_network
-from capspoe.train.build import build_stages
-from capspoe.train.fit import Callback, fit
+from capspoe.training.build import build_stages
+from capspoe.training.fit import Callback, fit
 
 
 def test_the_network_of_a_run_folder(model):
@@ -70,3 +73,9 @@ def test_a_network_put_together_from_parts_learns():
 def test_wrong_requests_are_named(images, options, message):
     with pytest.raises(InputError, match=message):
         fit(CapsulePoE.build(Config(**SETTINGS), (12, 12, 1)), images, **options)
+
+
+def test_the_functions_of_the_package_are_not_hidden_by_its_modules():
+    """`capspoe.train` was a package for whoever had imported one of its modules."""
+    for name in capspoe.__all__:
+        assert not isinstance(getattr(capspoe, name), types.ModuleType), name

@@ -12,8 +12,8 @@ from torch import Tensor
 from capspoe import distributed
 from capspoe.data import evenly_spaced
 from capspoe.model.network import Network
-from capspoe.train.codes import code_batch
-from capspoe.train.stage import Stage, Step, Training
+from capspoe.training.codes import code_batch
+from capspoe.training.stage import Stage, Step, Training
 
 PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
 BATCH = 512  # codes routed at once

@@ -3,13 +3,13 @@
 from capspoe.config import Config
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
-from capspoe.train.capsule_stage import Annealing, CapsuleStage, Update
-from capspoe.train.cd import ContrastiveDivergence
-from capspoe.train.codec_stage import CodecStage
-from capspoe.train.pcd import PersistentChains
-from capspoe.train.prior_stage import PriorStage
-from capspoe.train.stage import Schedule, Stage
-from capspoe.train.targets import SpectralTargets, TargetFinder
+from capspoe.training.capsule_stage import Annealing, CapsuleStage, Update
+from capspoe.training.cd import ContrastiveDivergence
+from capspoe.training.codec_stage import CodecStage
+from capspoe.training.pcd import PersistentChains
+from capspoe.training.prior_stage import PriorStage
+from capspoe.training.stage import Schedule, Stage
+from capspoe.training.targets import SpectralTargets, TargetFinder
 
 
 def build_stages(config: Config, network: Network) -> list[Stage]:

@@ -12,9 +12,9 @@ from torch import Tensor
 from capspoe import distributed
 from capspoe.data import Dataset, workers_for
 from capspoe.model.noise import Noise
-from capspoe.train.codes import to_tensor
-from capspoe.train.optimizers import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
-from capspoe.train.stage import Schedule, Stage, Step, Training
+from capspoe.training.codes import to_tensor
+from capspoe.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
+from capspoe.training.stage import Schedule, Stage, Step, Training
 
 STREAM = 1  # of the order of the images
 CROP_STREAM = 10

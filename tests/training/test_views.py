@@ -11,10 +11,10 @@ from sklearn.decomposition import PCA
 from capspoe import data
 from capspoe.data import ArrayDataset
 from capspoe.errors import InputError
-from capspoe.train import views
-from capspoe.train.views import Features, Given, hog, upright, upright_hog
-from capspoe.train.views.hog import small_images
-from capspoe.train.views.upright import border_ink
+from capspoe.training import views
+from capspoe.training.views import Features, Given, hog, upright, upright_hog
+from capspoe.training.views.hog import small_images
+from capspoe.training.views.upright import border_ink
 
 
 def histogram_by_loops(image: np.ndarray) -> np.ndarray:

@@ -8,8 +8,8 @@ from capspoe.errors import InputError
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routed import RoutedRBM, routed
-from capspoe.train import cd
-from capspoe.train.cd import ContrastiveDivergence
+from capspoe.training import cd
+from capspoe.training.cd import ContrastiveDivergence
 from tiny import F64, all_visible, some_routing, tiny_layer
 
 GATES = pytest.mark.parametrize("gate", ["winner", "none"])

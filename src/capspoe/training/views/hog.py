@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from capspoe.train.views.upright import upright
+from capspoe.training.views.upright import upright
 
 ORIENTATIONS = 9  # of lines: a gradient and its opposite are the same
 CELLS = 7  # along the longer side; windows are two cells wide and overlap by one: 8x8 pixels of 28x28

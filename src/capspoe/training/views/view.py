@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt8
 
 from capspoe.data import ArrayDataset, Dataset, evenly_spaced, workers_for
 from capspoe.errors import InputError
-from capspoe.train.spectral import PCA_IMAGES, fit_pca
+from capspoe.training.spectral import PCA_IMAGES, fit_pca
 
 PIECE = 512  # images that a function gets at once
 

@@ -8,12 +8,12 @@ from capspoe import data
 from capspoe.config import Config
 from capspoe.errors import InputError, RunError
 from capspoe.model.build import build_network
-from capspoe.train import spectral
-from capspoe.train.build import gate_targets
-from capspoe.train.codes import codes_in_memory
-from capspoe.train.stage import Training
-from capspoe.train.targets import GateTargets, SpectralTargets
-from capspoe.train.views import FUNCTIONS, Features, choose_view
+from capspoe.training import spectral
+from capspoe.training.build import gate_targets
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.stage import Training
+from capspoe.training.targets import GateTargets, SpectralTargets
+from capspoe.training.views import FUNCTIONS, Features, choose_view
 
 
 def test_the_gate_learns_its_targets(model):

@@ -17,12 +17,12 @@ from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients
-from capspoe.train.cd import ContrastiveDivergence, Info
-from capspoe.train.codes import code_batch
-from capspoe.train.optimizers import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
-from capspoe.train.pcd import PersistentChains
-from capspoe.train.stage import Schedule, Stage, Step, Training
-from capspoe.train.targets import GateTargets, TargetFinder, group_means
+from capspoe.training.cd import ContrastiveDivergence, Info
+from capspoe.training.codes import code_batch
+from capspoe.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
+from capspoe.training.pcd import PersistentChains
+from capspoe.training.stage import Schedule, Stage, Step, Training
+from capspoe.training.targets import GateTargets, TargetFinder, group_means
 
 STREAM = 2  # of the order of the images; the layer's depth is added
 MEAN_IMAGES = 10_000  # codes whose mean a layer starts from

@@ -2,7 +2,7 @@ r"""Spectral clustering of a k-nearest-neighbour graph: the gate's targets.
 
 Diffusion maps (Coifman and Lafon 2006) of the graph's random walk, rows normalised to unit length (Ng, Jordan and
 Weiss 2002), then k-means. What the graph compares, codes or another view of the images, is the caller's choice
-(`capspoe.train.views`). On MNIST the 20 groups of the codes have purity .96, k-means on the same codes .73.
+(`capspoe.training.views`). On MNIST the 20 groups of the codes have purity .96, k-means on the same codes .73.
 """
 
 import warnings

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
-from capspoe.train.codes import code_batch
-from capspoe.train.stage import Training
+from capspoe.training.codes import code_batch
+from capspoe.training.stage import Training
 
 
 class TargetFinder(Protocol):
@@ -40,7 +40,10 @@ class SpectralTargets:
     kinds: int = 0
 
     def find(self, training: Training) -> Int[Tensor, " n"] | None:
-        from capspoe.train.spectral import spectral_groups, two_level_groups  # not above: they take seconds to import
+        from capspoe.training.spectral import (  # not above: they take seconds to import
+            spectral_groups,
+            two_level_groups,
+        )
 
         capsules = training.network.top.upper[0]
         points = self.points(training)
@@ -58,7 +61,7 @@ class SpectralTargets:
         """What the graph compares, (n, ...)."""
         if self.view == "codes":
             return training.codes
-        from capspoe.train.views import FUNCTIONS, Features, choose_view
+        from capspoe.training.views import FUNCTIONS, Features, choose_view
 
         if training.images is None:
             raise InputError(f"the view {self.view!r} needs images; here there are only codes")

@@ -15,11 +15,11 @@ from capspoe.model.build import build_network
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import centre_crop
 from capspoe.model.noise import Noise
-from capspoe.train import optimizers
-from capspoe.train.build import build_stages
-from capspoe.train.capsule_stage import Annealing, CapsuleStage, check_diverged
-from capspoe.train.codec_stage import random_crop
-from capspoe.train.stage import Schedule, Training
+from capspoe.training import optimizers
+from capspoe.training.build import build_stages
+from capspoe.training.capsule_stage import Annealing, CapsuleStage, check_diverged
+from capspoe.training.codec_stage import random_crop
+from capspoe.training.stage import Schedule, Training
 
 CONFIG = Config(channels=8, layers="3x4", batch_size=4, min_steps=0)
 

@@ -18,9 +18,9 @@ from capspoe.config import OF_THE_NETWORK, Config, check
 from capspoe.data import ArrayDataset, Dataset
 from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
-from capspoe.train.build import build_stages
-from capspoe.train.codes import codes_in_memory
-from capspoe.train.stage import Stage, Step, Training
+from capspoe.training.build import build_stages
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.stage import Stage, Step, Training
 
 
 class Callback:

@@ -4,10 +4,10 @@ import numpy as np
 from jaxtyping import UInt8
 
 from capspoe.data import evenly_spaced, workers_for
-from capspoe.train.spectral import COUNT_IMAGES, MIN_IMAGES, distinct_sample, modularities
-from capspoe.train.views.hog import hog, small_images, upright_hog
-from capspoe.train.views.upright import border_ink
-from capspoe.train.views.view import PIECE, Features, Function, Images, as_dataset
+from capspoe.training.spectral import COUNT_IMAGES, MIN_IMAGES, distinct_sample, modularities
+from capspoe.training.views.hog import hog, small_images, upright_hog
+from capspoe.training.views.upright import border_ink
+from capspoe.training.views.view import PIECE, Features, Function, Images, as_dataset
 
 CANDIDATES: dict[str, Function] = {"hog": hog, "upright-hog": upright_hog}
 NUMBERS = (10, 15, 20, 30)  # of groups

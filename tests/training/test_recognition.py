@@ -12,8 +12,8 @@ from capspoe.model.build import build_network
 from capspoe.model.network import Encoded, Network
 from capspoe.model.recognition import Recognition, support
 from capspoe.run import checkpoint
-from capspoe.train import recognition
-from capspoe.train.recognition import recognition_steps, scenes
+from capspoe.training import recognition
+from capspoe.training.recognition import recognition_steps, scenes
 
 SIDE, J = 12, 4
 

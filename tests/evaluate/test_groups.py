@@ -70,14 +70,13 @@ def test_test_codes_take_the_group_of_their_neighbours(data):
     assert (test == own).mean() > 0.8
 
 
-def test_groups_of_training_codes_know_nothing_of_test_codes(data):
-    """The components in which neighbours are searched are those of the training codes."""
-    other = EvaluationData(data.network, samples=5)
-    other.train, other.test = data.train, data.test
-    group = groups.spectral(other)[1]
-    far = other.test.codes.copy()
-    far[1:] = 1 - far[1:]
-    other.test = other.test._replace(codes=far)
-    assert groups.spectral(other)[1][0] == group[0]
+def test_neighbours_are_searched_in_the_components_of_the_training_codes(data, monkeypatch):
+    """Test codes used to have a say in the components, and so in the groups."""
+    fitted = []
+    monkeypatch.setattr(groups, "spectral_groups", lambda codes, *_: np.arange(len(codes)) % 4)
+    monkeypatch.setattr(groups, "pca_points", lambda codes, seed, fitted_to=None: fitted.append(fitted_to) or known)
     known = pca_points(data.train.codes, 0)
+    groups.spectral(data)
+    assert fitted[0] is None
+    assert fitted[1] is data.train.codes
     torch.testing.assert_close(pca_points(data.train.codes[:3], 0, fitted_to=data.train.codes), known[:3])

@@ -91,12 +91,14 @@ def train_run(
     check(config)
     if config.threads:
         torch.set_num_threads(config.threads)
-    kernels.compile_ahead()  # while the images are read and the autoencoder trains
+    device = find_device(config.device)
+    if device.type == "cpu":
+        kernels.compile_ahead()  # while the images are read and the autoencoder trains
     with distributed.process_group():
         config, dataset = open_settings_and_images(config, folder, resume, given)
         with distributed.fail_together():
             # Before anything is written: these refuse settings that do not fit.
-            model = CapsulePoE.build(config, image_shape(config, dataset)).to(find_device(config.device))
+            model = CapsulePoE.build(config, image_shape(config, dataset)).to(device)
             stages = build_stages(config, model)
         with locked_folder(folder, model, dataset) as environment:
             saved = restore(folder, model, environment, quiet)

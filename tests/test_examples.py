@@ -25,7 +25,7 @@ def test_every_example_is_tested():
         assert path.stem in tests, f"no test runs {path.name}"
 
 
-SLOW = ("export_onnx", "more_than_memory")
+SLOW = ("export_onnx", "more_than_memory", "other_sizes", "supervised_capsules")
 ARGUMENTS = {"more_than_memory": ["--times", "1.5"]}
 
 

@@ -32,6 +32,7 @@ def where(tmp_path_factory, cache):
     return places
 
 
+@pytest.mark.slow
 def test_a_plan_is_carried_out_once(where, monkeypatch, capsys):
     assert (where.docs / "figures" / "digits-small.png").stat().st_size > 100
     monkeypatch.setattr(reproduce, "call", lambda step: pytest.fail("done again"))
@@ -42,6 +43,7 @@ def test_a_plan_is_carried_out_once(where, monkeypatch, capsys):
         assert not reproduce.evaluated(where.runs / "digits-0" / "evaluation.json", other)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_is_there_and_what_is_missing(where, capsys):
     strange = where.runs / "strange"
     (strange / "checkpoints" / "00000001").mkdir(parents=True)
@@ -63,6 +65,7 @@ def test_the_page_says_what_is_there_and_what_is_missing(where, capsys):
     assert results.write([], where.docs, where.records).read_text() == page
 
 
+@pytest.mark.slow
 def test_a_run_on_record_keeps_the_commit_that_made_it(where, monkeypatch):
     before = records.read_header("digits-0", where.records)
     assert before["sessions"][0]["commit_is"] == records.AT_OR_BEFORE
@@ -88,6 +91,7 @@ def test_seeds_are_averaged():
     assert "| literal (failed: step 3) |" in results.evaluation_table(failed, ["literal"])
 
 
+@pytest.mark.slow
 def test_a_failure_is_named_and_an_interruption_stops(where, monkeypatch):
     two = tuple(reproduce.Run(name, ("mnist", "--no-such-option"), 1) for name in ("one", "two"))
     failed = reproduce.carry_out(two[:1], where)  # in a process of its own

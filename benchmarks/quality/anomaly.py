@@ -1,4 +1,4 @@
-"""Measure how well odd images are told from usual ones by their likelihood.
+"""Measure how well the likelihood separates odd images from usual ones.
 
     python -m benchmarks.quality.anomaly RUN ... [--count 2000]
 

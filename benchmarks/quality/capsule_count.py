@@ -100,7 +100,7 @@ def class_count(images: data.Images) -> int:
 
 
 def purity(images: data.Images, groups: int) -> float | None:
-    """The purity of so many spectral groups; None if there are too few images for them."""
+    """The purity of this many spectral groups; None if there are too few images."""
     group = spectral_groups(images.pixels, groups)
     if group is None:
         return None

@@ -5,7 +5,10 @@ import torch
 from torch import nn
 
 from capspoe.errors import InputError
-from capspoe.model.codec import ModuleCodec, as_codec, to_capsules
+from capspoe.infer.sample import sample
+from capspoe.model.codec import Codec, ModuleCodec, as_codec, to_capsules
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import Network
 from capspoe.model.noise import Noise
 from capspoe.model.pixels import Pixels
 
@@ -88,3 +91,17 @@ def test_patches_of_binarised_pixels(rng):
     assert codec.log_likelihood(images, x).tolist() == [0, 0, 0]
     with pytest.raises(InputError, match="cannot be divided into patches of 4x4"):
         Pixels((6, 8, 1), patch=4)
+
+
+def test_a_codec_without_a_decoder_says_so():
+    class Encoder(Codec):
+        image = (6, 6, 1)
+        capsules = (9, 4)
+
+        def encode(self, images):
+            return torch.sigmoid(images.reshape(-1, 9, 4))
+
+    network = Network(Encoder(), [CapsuleLayer((9, 4), (2, 3))])
+    assert network.encode(torch.zeros(2, 6, 6, 1).numpy()).on.shape == (2, 2)
+    with pytest.raises(InputError, match="Encoder has no decoder; its network cannot make images"):
+        sample(network, 1)

@@ -30,7 +30,7 @@ def bars(count=200, seed=0):
 
 
 class Told(Network):
-    """An untrained network that is told which capsule is on for each image."""
+    """An untrained network whose gate always gives the P(on) passed in."""
 
     @classmethod
     def of(cls, on):

@@ -1,8 +1,8 @@
 """`capspoe sample`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from capspoe.commands.arguments import DEFAULT_RUN, AnyDevice, RunFolder, check_suffix, command
 from capspoe.config import Prior
@@ -11,6 +11,7 @@ from capspoe.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+Part = TypeVar("Part")
 MAX_SHOWN = 20_000  # images in one picture
 COLUMNS = 20  # of a picture of images in proportion to the capsules' use
 
@@ -142,7 +143,7 @@ def check_shown(count: int) -> None:
         raise InputError(f"a .png shows at most {MAX_SHOWN:,} images; ask for fewer, or write x.npz")
 
 
-def progress(parts, total: int):  # type: ignore[no-untyped-def]
+def progress(parts: Iterable[Part], total: int) -> Iterable[Part]:
     """The parts, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import track

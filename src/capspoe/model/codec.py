@@ -40,11 +40,11 @@ class Codec(nn.Module):
 
     def encode(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B I M"]:
         """Images with values in [0, 1] to lower capsules with values in [0, 1]."""
-        raise NotImplementedError
+        raise InputError(f"{type(self).__name__} has no encoder; train and use its network with codes")
 
     def decode(self, x: Float[Tensor, "B I M"]) -> Float[Tensor, "B C H W"]:
         """Lower capsules to images."""
-        raise NotImplementedError
+        raise InputError(f"{type(self).__name__} has no decoder; its network cannot make images")
 
     @property
     def learns(self) -> bool:

@@ -19,6 +19,7 @@ from capspoe.data import ArrayDataset, Dataset
 from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
 from capspoe.training.build import build_stages
+from capspoe.training.codec_stage import CodecStage
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.stage import Stage, Step, Training
 
@@ -84,7 +85,7 @@ def fit(
         raise InputError(f"give stages or settings, not both: {min(settings)!r} has no effect on stages")
     if codes is not None:
         given = codes
-        stages = [stage for stage in stages if stage.name != "autoencoder"]
+        stages = [stage for stage in stages if not isinstance(stage, CodecStage)]
         training = Training(network, None, lambda: given)
     else:
         dataset = as_dataset(images, network)

@@ -52,7 +52,7 @@ def spectral_groups(
 
     Returns
     -------
-    The group of each point, none of them empty; None if the points are too few or too similar for so many groups.
+    The group of each point. No group is empty. None if there are too few different points for this many groups.
     """
     n = len(points)
     sample = evenly_spaced(n, GRAPH_IMAGES)

@@ -119,7 +119,7 @@ def shifted(decode: Decode, shift: float) -> Decode:
 
 
 def move(images: Float[Tensor, "R C H W"], pixels: Float[Tensor, "R 2"]) -> Float[Tensor, "R C H W"]:
-    """Images moved right and down by so many pixels, or fractions of them; what comes in is black."""
+    """Shift images right and down by the given number of pixels; fill with black."""
     height, width = images.shape[2:]
     size = torch.tensor([width, height], device=images.device)
     # The grid says where each pixel comes from, in coordinates from -1 to 1.

@@ -49,7 +49,7 @@ class Search:
     # Step 1: proposals.
     start: Start | None = None  # where proposals start; None: at each capsule's mean, and at the best of its draws
     starts: int = 2  # poses of each capsule to start from, the mean included
-    draws: int = 50  # poses drawn in each capsule, of which the best are taken
+    draws: int = 50  # poses drawn in each capsule; the best become starts
     draw_scale: float = 0.7  # factor on these poses
     proposal: Ascent = Ascent(steps=20, rate=0.25)
 

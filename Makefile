@@ -45,7 +45,7 @@ browser:
 	else echo "make: there is no chromedriver; the tests of the explorer's page are skipped"; fi
 
 test: lint browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 bench: setup
 	$(BIN)/python -m benchmarks.speed.kernels

@@ -27,9 +27,10 @@ from sklearn.mixture import GaussianMixture
 from benchmarks import records
 from capspoe.evaluate import variant
 from capspoe.evaluate.clustering import clustering_scores
-from capspoe.evaluate.data import EvaluationData, Split, encode_codes
+from capspoe.evaluate.data import EvaluationData, Split
 from capspoe.run.model import CapsulePoE
 from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
+from capspoe.training.views import find_view
 
 RECORD = "clustering"
 DEPENDS = (*records.TRAINING, "evaluate")
@@ -58,20 +59,27 @@ def kmeans(data: EvaluationData, seed: int, view: Callable[[Split], np.ndarray])
 
 def spectral(data: EvaluationData, seed: int) -> Clusters:
     """Spectral groups of the codes; a test image gets the majority of its nearest training images."""
+    return spectral_clusters(data, seed, data.train.codes, data.test.codes)
+
+
+def spectral_by_view(data: EvaluationData, seed: int) -> Clusters:
+    """Spectral groups in the view that suits the images, as `capspoe train` finds them."""
+    view = find_view("auto", data.train.pixels, data.network.config.neighbours, seed)
+    return spectral_clusters(data, seed, view.points(data.train.pixels), view.points(data.test.pixels))
+
+
+def spectral_clusters(data: EvaluationData, seed: int, train_points: np.ndarray, test_points: np.ndarray) -> Clusters:
     neighbours = data.network.config.neighbours
-    train = spectral_groups(data.train.codes, CLUSTERS, neighbours, seed)
-    points = pca_points(np.concatenate([data.train.codes, data.test.codes]), seed)
-    train_points = points[: len(train)]
-    test_points = points[len(train) :]
-    return Clusters(train, majority(train[nearest(test_points, train_points, neighbours)]))
+    train = spectral_groups(train_points, CLUSTERS, neighbours, seed)
+    known = pca_points(train_points, seed)
+    new = pca_points(test_points, seed, fitted_to=train_points)
+    return Clusters(train, majority(train[nearest(new, known, neighbours)]))
 
 
 def capsules(data: EvaluationData, seed: int) -> Clusters:
     """A network with ten capsules on the same autoencoder: the winner."""
-    network = variant(data.network, data.train.codes, layers=f"{CLUSTERS}x16", seed=seed)
-    train = encode_codes(network, data.train.codes).on.argmax(1)
-    test = encode_codes(network, data.test.codes).on.argmax(1)
-    return Clusters(train, test)
+    network = variant(data.network, data.train.codes, data.train.pixels, layers=f"{CLUSTERS}x16", seed=seed)
+    return Clusters(network.encode(data.train.pixels).on.argmax(1), network.encode(data.test.pixels).on.argmax(1))
 
 
 def umap_embedding(rows: np.ndarray, seed: int, **options: float) -> np.ndarray:
@@ -101,6 +109,7 @@ METHODS: dict[str, Callable[[EvaluationData, int], Clusters]] = {
     "k-means on pixels": partial(kmeans, view=flat_pixels),
     "k-means on the codes": partial(kmeans, view=flat_codes),
     "spectral groups of the codes": spectral,
+    "spectral groups by view": spectral_by_view,
     "capspoe, ten capsules": capsules,
     "UMAP + HDBSCAN on pixels": umap_hdbscan,
     "codes + UMAP + mixture (N2D)": n2d,

@@ -93,7 +93,7 @@ class Config:
         "spectral", "spectral: the gate learns spectral clusters of the images' neighbour graph. none: anneal it."
     )
     view: Literal["codes", "pixels", "hog", "upright-hog", "auto"] = advanced(
-        "codes",
+        "auto",
         "What the graph compares; upright-hog centres and de-slants. auto: hog or upright-hog, by the images.",
     )
     kinds: int = advanced(0, "Kinds to find first, then divided by appearance (0: as many as capsules).", 0, 10**6)
@@ -102,6 +102,9 @@ class Config:
     balance_rate: float = advanced(0.3, "Rate at which the gate's bias moves toward the targets' shares.", 0, 100)
     gate_temperature: float = advanced(30.0, "Initial temperature of the gate when annealing; it falls to 1.", 1, 1e6)
     anneal_fraction: float = advanced(0.7, "Fraction of stage 2 spent annealing.", 0, 1)
+
+    # The recognition network (stage 3)
+    recognition_steps: int = setting(3000, "Steps of the recognition network, the amortised gate; 0: none.", 0, 1e7)
 
     # Sampling
     prior: Prior = setting("fitted", "Prior of poses: fitted to images, model (the energy), standard (the paper's).")  # noqa: RUF009
@@ -226,7 +229,7 @@ _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0, "prior": "standard",
     "prior_scale": 1.0, "logit_scale": 1.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,
     "autoencoder_weight_decay": 1e-5, "learning_rate": 0.02, "gate_targets": "none",
-    "warmup": 0.0, "clip_norm": None,
+    "warmup": 0.0, "clip_norm": None, "recognition_steps": 0,
 }  # fmt: skip
 BINARY_RATE = 10.0  # binary neurons take a learning rate this many times that of gaussian ones
 

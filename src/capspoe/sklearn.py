@@ -22,6 +22,7 @@ from capspoe.model.features import FeatureCode
 from capspoe.model.gates import only
 from capspoe.model.network import Encoded
 from capspoe.run.model import CapsulePoE as Network
+from capspoe.threads import use_threads
 from capspoe.training.build import build_stages
 from capspoe.training.fit import Callback, fit
 from capspoe.training.stage import Stage, Step
@@ -67,7 +68,8 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     value_range : (low, high) or "auto", what becomes 0 and 1; values outside are clipped. "auto" is
         0 and 255 for uint8 images, 0 and 1 for images within that range, else the minimum and
         maximum of X: of all pixels, or of each feature.
-    config : mapping of further settings of `capspoe train`, such as {"iterations": 1, "channels": 64}
+    config : mapping of further settings of `capspoe train`, such as {"iterations": 1, "channels": 64};
+        {"recognition_steps": 3000} adds a recognition network, which names the capsule of new images better
     verbose : int, print progress if not 0
     random_state : int, RandomState or None
 
@@ -124,7 +126,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
         self.model_ = new_network(config, self.image_shape_, flat.shape[1])
         if config.threads:
-            torch.set_num_threads(config.threads)
+            use_threads(config.threads)
         stages = build_stages(config, self.model_)
         callbacks = [Printer()] if self.verbose else []
         blocks = self.range_.scaled(flat, self.model_.image)
@@ -148,6 +150,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         settings = {name: getattr(self, parameter) for parameter, name in SETTINGS.items()}
+        settings["recognition_steps"] = 0  # it takes a minute; `config` can ask for it
         settings |= more
         settings["layers"] = f"{self.n_components}x{self.n_neurons}"
         settings["seed"] = int(seed)

@@ -90,7 +90,8 @@ def test_the_page_shows_what_is_measured():
 
 
 def test_the_search_in_chunks_is_that_of_users(model, images):
-    explanation = explain_by(decoders_of(model), model.tensor(images), 2)
+    x = model.tensor(images)
+    explanation = explain_by(decoders_of(model), x, 2, model.recognition(x))
     for ours, theirs in zip(explanation, model.explain(images, 2), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 

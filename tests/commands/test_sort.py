@@ -6,12 +6,15 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from capspoe import data
+from capspoe import data, train
 from capspoe.cli import main
 from capspoe.commands.sort import odd_ones
-from runs import files_of
+from capspoe.model.recognition import Recognition
+from capspoe.run import checkpoint
+from runs import QUICK, files_of
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,28 @@ def test_copies_and_what_is_refused(folder, run, tmp_path, capsys):
         with pytest.raises(SystemExit):
             main(["sort", *words])
         assert re.fullmatch(f"capspoe: .*{message}.*\n", capsys.readouterr().err)
+
+
+def test_images_that_were_clustered_keep_their_group(tmp_path, monkeypatch):
+    """In the training part the group is the group, even where the network has another opinion."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for k, pixels in enumerate(data.load("digits", "test").pixels[:80]):
+        Image.fromarray(pixels[..., 0]).save(folder / f"{k}.png")
+    network = tmp_path / "out" / "run"
+    train(folder, network, quiet=True, **QUICK | {"limit": None, "skip_bad": True, "layers": "3x6"})
+    with monkeypatch.context() as patch:
+        patch.setattr(Recognition, "on_probability", lambda _, images: torch.eye(3)[[2]].expand(len(images), 3))
+        main(["sort", str(folder), "--out", str(tmp_path / "out")])
+    with (tmp_path / "out" / "groups.csv").open(newline="") as file:
+        group = {row["file"]: row["group"] for row in csv.DictReader(file)}
+    trained = data.open_dataset(str(folder), "train").file_names
+    targets = checkpoint.newest(network).optimizer["gate_targets"].tolist()
+    assert len(set(targets)) == 3
+    for name, target in zip(trained, targets, strict=True):
+        assert group[name] in (f"group-{target:02d}", "odd")
+    for name in group.keys() - set(trained):
+        assert group[name] in ("group-02", "odd")
 
 
 def test_far_outliers_are_odd():

@@ -15,7 +15,7 @@ from capspoe.model.layer import CapsuleLayer
 def test_a_variant_without_changes_is_the_run(data):
     """It trains exactly as `capspoe train` does, and leaves the network alone."""
     before = {name: value.clone() for name, value in data.network.state_dict().items()}
-    same = variant(data.network, data.train.codes).state_dict()
+    same = variant(data.network, data.train.codes, data.train.pixels).state_dict()
     for name, value in data.network.state_dict().items():
         assert torch.equal(value, before[name])
         torch.testing.assert_close(same[name], value)

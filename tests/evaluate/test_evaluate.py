@@ -91,7 +91,7 @@ def test_other_weights_are_computed_again(trained, result, tmp_path):
 
 
 def test_ablations_are_rows(trained, result, monkeypatch):
-    monkeypatch.setattr(baselines, "variant", lambda network, codes, **changes: network)
+    monkeypatch.setattr(baselines, "variant", lambda network, codes, images=None, **changes: network)
     ablated = evaluate(trained, samples=60, ablate=True, quiet=True)
     names = [row["name"] for row in ablated["rows"]]
     assert {*ROWS, *baselines.ABLATIONS} <= set(names)

@@ -9,7 +9,7 @@ from capspoe.evaluate.data import encode_codes, in_memory
 
 
 def test_codes_give_the_capsules_that_images_do(data):
-    encoded = data.network.encode(data.test.pixels)
+    encoded = data.network.encode(data.test.pixels, posterior="energy")
     on, hidden = encode_codes(data.network, data.test.codes)
     np.testing.assert_allclose(on, encoded.on, atol=0.1)  # codes of 16 bits
     np.testing.assert_allclose(hidden, encoded.hidden, atol=0.05)

@@ -5,9 +5,11 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
+from capspoe import CapsulePoE
 from capspoe.evaluate import groups
 from capspoe.evaluate.data import EvaluationData
 from capspoe.evaluate.groups import LinearGroups, flat, linear_models
+from capspoe.run import checkpoint
 from capspoe.training.spectral import pca_points
 
 
@@ -70,13 +72,15 @@ def test_test_codes_take_the_group_of_their_neighbours(data):
     assert (test == own).mean() > 0.8
 
 
-def test_neighbours_are_searched_in_the_components_of_the_training_codes(data, monkeypatch):
-    """Test codes used to have a say in the components, and so in the groups."""
-    fitted = []
-    monkeypatch.setattr(groups, "spectral_groups", lambda codes, *_: np.arange(len(codes)) % 4)
-    monkeypatch.setattr(groups, "pca_points", lambda codes, seed, fitted_to=None: fitted.append(fitted_to) or known)
+def test_the_groups_are_the_gates_targets(trained):
+    """Baselines get the groups that the capsules learned, and test images have no say in them."""
+    data = EvaluationData(CapsulePoE.load(trained), samples=10)
+    targets = checkpoint.newest(trained).optimizer["gate_targets"].numpy()
+    assert np.array_equal(groups.spectral(data)[0], targets)
+    data.test = data.test.spread(20)
+    assert np.array_equal(groups.spectral(data)[0], targets)
+
+
+def test_components_are_those_of_the_training_codes(data):
     known = pca_points(data.train.codes, 0)
-    groups.spectral(data)
-    assert fitted[0] is None
-    assert fitted[1] is data.train.codes
     torch.testing.assert_close(pca_points(data.train.codes[:3], 0, fitted_to=data.train.codes), known[:3])

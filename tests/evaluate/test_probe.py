@@ -47,7 +47,7 @@ def test_a_class_that_is_rare_or_alone():
 
 
 def test_poses_times_the_probability_that_they_are_on(data):
-    encoded = [data.network.encode(split.pixels) for split in (data.train, data.test)]
+    encoded = [data.network.encode(split.pixels, posterior="energy") for split in (data.train, data.test)]
     train, test = ((hidden * on[..., None]).reshape(len(on), -1) for on, hidden in encoded)
     expected = linear_probe(train, data.train.labels, test, data.test.labels)
     assert other_probes(data, 256)["poses times P(on)"] == pytest.approx(expected, abs=0.02)  # codes of 16 bits

@@ -73,7 +73,7 @@ def test_from_nothing_to_done(gated_run, growing, monkeypatch):
 def test_finished(api):
     answer = api.get("/api/training").json()
     assert answer["status"] == "finished"
-    assert [s["stage"] for s in answer["stages"]] == ["autoencoder", "capsules-0"]
+    assert [s["stage"] for s in answer["stages"]] == ["autoencoder", "capsules-0", "recognition"]
     for stage in answer["stages"]:
         assert stage["step"] == stage["planned"]
         assert len({len(curve) for curve in stage["curves"].values()}) == 1

@@ -45,7 +45,7 @@ def show(browser, model, run, folder):
 def compare(browser, model, images):
     for x in model.tensor(images):
         with torch.no_grad():
-            up = model.up(x[None])
+            up = model.up(x[None], posterior="energy")
             back = model.down(up.state, up.c)[0]
         on, winner, z, decoded = browser.js(UP, x.flatten().tolist())
         np.testing.assert_allclose(on, up.on[0], atol=1e-3)

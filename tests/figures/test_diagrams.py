@@ -177,4 +177,5 @@ def test_lines_that_cannot_be_read_are_left_out(run, tmp_path):
 def test_a_stage_with_damaged_metrics_has_no_charts(run, change):
     stages = curves.read_metrics(run)
     stages["capsules-0"] = [*stages["capsules-0"], stages["capsules-0"][-1] | change]
-    assert [chart.title for chart in curves.charts(stages)] == ["Stage 1: loss of the autoencoder"]
+    titles = ["Stage 1: loss of the autoencoder", "Stage 3: loss of the recognition network"]
+    assert [chart.title for chart in curves.charts(stages)] == titles

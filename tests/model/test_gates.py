@@ -5,6 +5,7 @@ import torch
 
 from capspoe.errors import InputError
 from capspoe.model.gates import GATES, only, place
+from tiny import F64, some_routing, tiny_layer
 
 
 def test_masks_and_places(rng):
@@ -42,3 +43,34 @@ def test_whose_pose_counts():
     winner = torch.tensor([1, 0, 1])
     assert GATES["winner"].members(winner, 1).tolist() == [True, False, True]
     assert GATES["none"].members(winner, 1).tolist() == [True, True, True]
+
+
+def votes(layer, x, c):
+    """c_ij u_ij, (J, I, N): what each lower capsule adds to z."""
+    return c[0, :, :, None] * torch.einsum("jinm,im->jin", layer.W, x - layer.mu)
+
+
+def test_the_evidence_is_the_pooled_agreement_of_the_lower_capsules(rng):
+    """|z_j|^2 is the sum over i of c_ij <u_ij, z_j>, plus <b_j, z_j>."""
+    layer = tiny_layer(neurons="gaussian")
+    c = some_routing(layer)
+    x = torch.rand(*layer.lower, generator=rng, dtype=F64)
+    z = layer.preactivation(x[None], c)[0]
+    agreement = torch.einsum("jin,jn->j", votes(layer, x, c), z)
+    torch.testing.assert_close(agreement + (layer.b * z).sum(-1), z.square().sum(-1))
+    evidence = layer.neurons.log_partition(z).sum(-1)
+    torch.testing.assert_close(evidence, z.square().sum(-1) / 2)
+
+
+def test_a_block_of_lower_capsules_counts_half_of_its_agreement_with_itself(rng):
+    """The evidence that a block adds to a capsule is <U, z without it> + |U|^2 / 2; routing has <U, z>."""
+    layer = tiny_layer(neurons="gaussian")
+    c = some_routing(layer)
+    x = torch.rand(*layer.lower, generator=rng, dtype=F64)
+    z = layer.preactivation(x[None], c)[0]
+    block = votes(layer, x, c)[:, :2].sum(1)
+    without = z - block
+    added = layer.neurons.log_partition(z).sum(-1) - layer.neurons.log_partition(without).sum(-1)
+    square = block.square().sum(-1)
+    torch.testing.assert_close(added, (block * without).sum(-1) + square / 2)
+    torch.testing.assert_close((block * z).sum(-1) - added, square / 2)

@@ -105,7 +105,7 @@ def test_the_page_has_every_section_and_figure(reported, page):
     ):
         assert words in page.text
     assert page.text.count(HOSTILE) >= 4  # as text: title, heading, command, evaluation
-    assert len(page.all("svg")) == 2 + 4  # routing, network; the curves
+    assert len(page.all("svg")) == 2 + 5  # routing, network; the curves
     names = {path.name for path in (reported / "figures").iterdir()}
     assert len([name for name in names if name.startswith("traverse-")]) == 1
     drawings = {"routing-0.svg", "architecture.svg", "curves.svg"}

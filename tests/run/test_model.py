@@ -47,9 +47,11 @@ def test_a_damaged_checkpoint_is_a_warning(run_copy, model, images):
         before = CapsulePoE.load(run_copy)
     *damage, unfinished = [str(w.message) for w in warned]
     assert [text.split(";")[1] for text in damage] == [" using the newest intact checkpoint"] * 2
-    assert "is not finished (stage prior)" in unfinished
-    assert before.stage == "prior"
-    assert np.array_equal(before.encode(images).on, model.encode(images).on)
+    assert "is not finished (stage recognition)" in unfinished
+    assert before.stage == "recognition"
+    assert before.recognition is None
+    energy = model.encode(images, posterior="energy").on
+    assert np.array_equal(before.encode(images).on, energy)
 
 
 def test_devices(run, model):

@@ -42,7 +42,7 @@ def test_the_run_folder(run):
     assert (environment["seed"], environment["images"], environment["torch"]) == (0, 256, torch.__version__)
     with Image.open(run / "samples.png") as picture:
         assert picture.size == ((4 * 30 - 2) * 2, (4 * 30 - 2) * 2)
-    first, second = lines(run)
+    first, second, third = lines(run)
     assert (first["stage"], first["step"]) == ("autoencoder", 32)
     assert (second["stage"], second["step"]) == ("capsules-0", 48)
     assert first.keys() >= {"loss", "gradient_norm", "images_per_second"}
@@ -50,6 +50,7 @@ def test_the_run_folder(run):
         "reconstruction", "baseline", "use", "confidence", "routing_entropy", "weight_norm", "gradient_norm",
     }  # fmt: skip
     assert sum(second["use"]) == pytest.approx(1, abs=1e-4)
+    assert (third["stage"], third["step"]) == ("recognition", 8)
 
 
 def test_training_learns(model, images):
@@ -214,7 +215,8 @@ def test_a_stack_trains_from_the_bottom(tmp_path):
     state, below = checkpoint.newest(tmp_path / "run").state, weights_of(tmp_path / "run")["layers.0.w_JNMI"]
     assert (state.stage, state.step) == ("capsules-1", 3)
     model = train("digits", tmp_path / "run", quiet=True, **settings)
-    assert [line["stage"] for line in lines(tmp_path / "run")] == ["autoencoder", "capsules-0", "capsules-1"]
+    stages = ["autoencoder", "capsules-0", "capsules-1", "recognition"]
+    assert [line["stage"] for line in lines(tmp_path / "run")] == stages
     fresh = CapsulePoE.build(model.config, model.image).layers
     assert torch.equal(model.layers[0].w_JNMI, below)
     assert not any(torch.equal(model.layers[k].w_JNMI, fresh[k].w_JNMI) for k in (0, 1))
@@ -264,7 +266,7 @@ def test_a_callback_gets_every_line_of_the_metrics(tmp_path):
     train("digits", tmp_path / "run", quiet=True, callback=lines.append, **QUICK)
     written = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert lines == [json.loads(line) for line in written]
-    assert {line["stage"] for line in lines} == {"autoencoder", "capsules-0"}
+    assert {line["stage"] for line in lines} == {"autoencoder", "capsules-0", "recognition"}
 
 
 def test_a_whole_config_may_be_given_and_changed(tmp_path):
@@ -300,7 +302,9 @@ def test_images_from_python_train_the_network_of_a_file(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(training, "IN_MEMORY", 0)
         train(stream, tmp_path / "stream", quiet=True, **SMALL)
-    assert stream.asked == 1 + 4 * 60  # shape, fingerprint, that of a sample of 64, one epoch of stage 1, codes
+    # The shape; fingerprint, that of a sample of 64, one epoch of stage 1, codes; the choice of a view and its
+    # components; its points, in a piece filled with the last image; scenes.
+    assert stream.asked == 1 + 4 * 60 + 2 * 60 + 512 + 60
     train(PIXELS, tmp_path / "array", quiet=True, **SMALL)
     assert same_weights(tmp_path / "stream", tmp_path / "array")
 

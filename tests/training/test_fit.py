@@ -26,7 +26,10 @@ def test_the_network_of_a_run_folder(model):
     fit(network, pixels, build_stages(model.config, network), [Recorder()])
     expected = model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
-    assert seen == [("autoencoder", k, 32) for k in range(1, 33)] + [("capsules-0", k, 48) for k in range(1, 49)]
+    expected_steps = []
+    for name, count in (("autoencoder", 32), ("capsules-0", 48), ("recognition", 8)):
+        expected_steps += [(name, k, count) for k in range(1, count + 1)]
+    assert seen == expected_steps
 
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (40, 12, 12, 1), np.uint8)

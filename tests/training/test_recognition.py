@@ -5,15 +5,18 @@ import pytest
 import torch
 
 from capspoe import CapsulePoE
-from capspoe.commands.explain import explain
 from capspoe.config import Config
+from capspoe.data import ArrayDataset
 from capspoe.errors import InputError, RunError
 from capspoe.model.build import build_network
-from capspoe.model.network import Encoded, Network
 from capspoe.model.recognition import Recognition, support
 from capspoe.run import checkpoint
 from capspoe.training import recognition
-from capspoe.training.recognition import recognition_steps, scenes
+from capspoe.training.build import build_stages
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.recognition import RecognitionStage, scenes
+from capspoe.training.stage import Training
+from capspoe.training.targets import SpectralTargets
 
 SIDE, J = 12, 4
 
@@ -29,17 +32,20 @@ def bars(count=200, seed=0):
     return pixels, np.eye(J, dtype=np.float32)[kind]
 
 
-class Told(Network):
-    """An untrained network whose gate always gives the P(on) passed in."""
+def training_on_bars(pixels, on):
+    """An untrained network and images whose groups are known."""
+    config = Config(channels=8, layers=f"{J}x2", initial_std=0.0)
+    network = build_network(config, (SIDE, SIDE, 1)).requires_grad_(False)
+    training = Training(network, ArrayDataset(pixels), lambda: pytest.fail("codes are not needed"))
+    training.groups = torch.from_numpy(on.argmax(1)).to(torch.int32)
+    return training
 
-    @classmethod
-    def of(cls, on):
-        network = build_network(Config(channels=8, layers=f"{J}x2"), (SIDE, SIDE, 1), kind=cls).requires_grad_(False)
-        network.on = on
-        return network
 
-    def encode(self, images):
-        return Encoded(self.on, np.zeros((len(self.on), J, 2)))
+def learn(training, steps):
+    """Do the stage; returns the losses."""
+    stage = RecognitionStage(steps, targets=SpectralTargets())
+    stage.begin(training, 0, {})
+    return [step.metrics["loss"] for step in stage.run(training, 0, steps)]
 
 
 def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
@@ -58,30 +64,91 @@ def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
     assert torch.equal(target[one][same], torch.from_numpy(on)[distance.argmin(1)[same]])
 
 
-def test_it_learns_to_name_the_capsules_of_two_objects():
+def test_it_learns_to_name_the_capsules_of_one_object_and_of_two():
     pixels, on = bars()
-    steps = list(recognition_steps(Told.of(on), pixels, 150))
-    net, losses = steps[-1][0], [loss for _, loss in steps]
+    training = training_on_bars(pixels, on)
+    losses = learn(training, 150)
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) / 3
+    network = training.network
     pixels, on = bars(400, seed=1)
+    assert (network.encode(pixels).on.argmax(1) == on.argmax(1)).mean() > 0.9
     pairs = np.arange(400).reshape(200, 2)
     pairs = pairs[(on[pairs[:, 0]] != on[pairs[:, 1]]).any(1)]
     two = torch.from_numpy(pixels[pairs].max(1)).permute(0, 3, 1, 2) / 255
-    found = torch.zeros(len(two), J).scatter(1, net(two).topk(2, 1).indices, 1)
-    right = (found.numpy() == on[pairs].max(1)).all(1).mean()
+    named = torch.zeros(len(two), J).scatter(1, network.recognition(two).topk(2, 1).indices, 1)
+    right = (named.numpy() == on[pairs].max(1)).all(1).mean()
     assert right > 0.9
+
+
+def test_it_can_start_at_any_step():
+    pixels, on = bars()
+    whole = training_on_bars(pixels, on)
+    learn(whole, 6)
+    for first in (1, 4):
+        training = training_on_bars(pixels, on)
+        stage = RecognitionStage(6, targets=SpectralTargets())
+        stage.begin(training, 0, {})
+        for step in stage.run(training, 0, 6):
+            if step.number == first:
+                break
+        state = {name: value.clone() for name, value in stage.state().items()}
+        stage = RecognitionStage(6, targets=SpectralTargets())
+        stage.begin(training, first, state)
+        list(stage.run(training, first, 6))
+        resumed = training.network.state_dict()
+        assert all(torch.equal(value, resumed[name]) for name, value in whole.network.state_dict().items())
 
 
 def test_dark_ink_is_learned_as_its_negative():
     pixels, on = bars()
-    light = Told.of(on)
-    dark = Told.of(on)
-    dark.codec.up_2.bias.fill_(9.0)  # it decodes to white
-    for (one, loss), (other, same) in zip(
-        recognition_steps(light, pixels, 2), recognition_steps(dark, 255 - pixels, 2), strict=True
-    ):
-        assert loss == same
-        assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+    light = training_on_bars(pixels, on)
+    dark = training_on_bars(255 - pixels, on)
+    dark.network.codec.up_2.bias.fill_(9.0)  # it decodes to white
+    assert learn(light, 3) == learn(dark, 3)
+    assert (light.network.recognition.dark, dark.network.recognition.dark) == (0, 1)
+    one = light.network.encode(pixels[:5]).on
+    other = dark.network.encode(255 - pixels[:5]).on
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_without_targets_it_learns_what_the_energy_says():
+    pixels, on = bars(40)
+    training = training_on_bars(pixels, on)
+    codes = codes_in_memory(training.network, pixels)
+    training = Training(training.network, training.images, lambda: codes)
+    training.network.top.w_JNMI.normal_(std=0.3)
+    stage = RecognitionStage(2)
+    stage.begin(training, 0, {})
+    winner = training.network.encode(pixels, posterior="energy").on.argmax(1)
+    assert np.array_equal(stage._on.argmax(1), winner)
+
+
+def test_the_probability_given_that_one_capsule_is_on_follows_from_independent_odds():
+    """Enumerate all sets of capsules that can be on, and keep those of one."""
+    recognition = Recognition((SIDE, SIDE, 1), J).eval()
+    images = torch.rand(3, 1, SIDE, SIDE)
+    probability = torch.sigmoid(recognition(images))
+    alone = torch.stack(
+        [torch.where(torch.arange(J) == j, probability, 1 - probability).prod(1) for j in range(J)],
+        1,
+    )
+    expected = alone / alone.sum(1, keepdim=True)
+    torch.testing.assert_close(recognition.on_probability(images), expected)
+
+
+def test_the_energy_keeps_its_own_posterior(model, images):
+    """P(on) comes from the recognition network, or from the energy if asked; poses are the same."""
+    energy = model.encode(images, posterior="energy")
+    amortised = model.encode(images)
+    with torch.no_grad():
+        code = model.codec.encode(model.tensor(images))
+        expected = model.top.on_probability(model.top(code).z, code)
+        named = model.recognition.on_probability(model.tensor(images))
+    np.testing.assert_allclose(energy.on, expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(amortised.on, named.numpy(), atol=1e-5)
+    assert np.array_equal(energy.hidden, amortised.hidden)
+    with pytest.raises(InputError, match="posterior"):
+        model.encode(images, posterior="guess")
 
 
 def test_a_rectangle_is_at_most_as_large_as_its_sides_say(rng):
@@ -99,26 +166,21 @@ def test_support_is_the_sum_over_each_set():
     assert support(odds, sets).tolist() == [[3, 6], [40, 24]]
 
 
-def test_learn_stores_a_network_that_load_finds(run_copy, monkeypatch, tmp_path, images):
-    monkeypatch.setattr(recognition, "STEPS", 3)
-    before = CapsulePoE.load(run_copy)
-    saved = checkpoint.newest(run_copy)
-    assert before.recognition is None
-    np.save(tmp_path / "x.npy", images[:2])
-    explain([str(run_copy), str(tmp_path / "x.npy"), "--objects", "2", "--learn", "--out", str(tmp_path / "x.npz")])
-    after = CapsulePoE.load(run_copy)
-    assert isinstance(after.recognition, Recognition)
-    assert after.recognition(after.tensor(images)).shape == (20, 4)
-    assert not any(parameter.requires_grad for parameter in after.recognition.parameters())
-    weights = after.state_dict()
-    assert all(torch.equal(value, weights[name]) for name, value in before.state_dict().items())
-    again = checkpoint.newest(run_copy)  # the run is otherwise what it was
-    assert again.state == saved.state
-    assert again.optimizer.keys() == saved.optimizer.keys()
-    after.save(tmp_path / "copy")
-    copy = CapsulePoE.load(tmp_path / "copy").state_dict()
-    assert copy.keys() == weights.keys()
-    assert all(torch.equal(value, copy[name]) for name, value in weights.items())
+def test_a_run_stores_it_with_the_groups_of_its_images(run):
+    model = CapsulePoE.load(run)
+    assert isinstance(model.recognition, Recognition)
+    assert not any(parameter.requires_grad for parameter in model.recognition.parameters())
+    groups = checkpoint.newest(run).optimizer["gate_targets"]
+    assert groups.shape == (256,)
+    share = torch.bincount(groups.long(), minlength=4) / 256
+    torch.testing.assert_close(model.prior.use, share)  # the prior is that of the groups
+
+
+@pytest.mark.parametrize("changes", [{"gate": "none"}, {"recognition_steps": 0}])
+def test_a_network_may_have_none(changes):
+    config = Config(channels=8, layers="4x2", **changes)
+    names = [stage.name for stage in build_stages(config, build_network(config, (SIDE, SIDE, 1)))]
+    assert names == ["autoencoder", "capsules-0", "prior"]
 
 
 def test_it_moves_with_the_network(run_copy):
@@ -141,7 +203,6 @@ def test_a_recognition_network_that_makes_no_sense_is_refused(run_copy):
         CapsulePoE.load(run_copy).load_weights({**weights, variance: -weights[variance]})
 
 
-def test_the_bundled_network_is_not_trained_again(tmp_path, images):
-    np.save(tmp_path / "x.npy", images[:2])
-    with pytest.raises(InputError, match="has a recognition network; leave out --learn"):
-        explain(["mnist-small", str(tmp_path / "x.npy"), "--learn"])
+def test_few_images_are_not_seen_more_than_a_hundred_times():
+    stage = RecognitionStage(3000)
+    assert [stage.steps(count) for count in (60_000, 1000, 1)] == [3000, 782, 1]

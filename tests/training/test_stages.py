@@ -63,7 +63,7 @@ def training_on_noise(crop=None):
 
 
 def both_stages(network, **changes):
-    codec, capsules, _ = build_stages(CONFIG.replace(gate_targets="none", **changes), network)
+    codec, capsules, *_ = build_stages(CONFIG.replace(gate_targets="none", **changes), network)
     return codec, capsules
 
 
@@ -228,7 +228,7 @@ def test_the_learning_rate_and_the_balance_rate_decay_together(monkeypatch):
 def test_layers_below_take_the_rate_of_their_neurons():
     config = Config(channels=8, layers="4x3,3x4")
     network = build_network(config, (8, 8, 1))
-    _, below, top, _ = build_stages(config, network)
+    _, below, top, *_ = build_stages(config, network)
     assert isinstance(below, CapsuleStage)
     assert below.learning_rate == pytest.approx(10 * config.learning_rate)
     assert top.learning_rate == config.learning_rate

@@ -20,9 +20,9 @@ def test_the_gate_learns_its_targets(model):
     """The gate of a trained network gives most images their spectral group."""
     pixels = data.load("digits").pixels[:256]
     codes = codes_in_memory(model, pixels)
-    groups = SpectralTargets().find(Training(model, None, lambda: codes))
-    agree = (model.encode(pixels).on.argmax(1) == groups.numpy()).mean()
-    assert agree > 0.8  # the largest group has less than half of them
+    groups = SpectralTargets().find(Training(model, data.ArrayDataset(pixels), lambda: codes))
+    agree = (model.encode(pixels, posterior="energy").on.argmax(1) == groups.numpy()).mean()
+    assert agree > 0.6  # the largest group has less than half of them
     share = GateTargets.of(groups, model, 256).share
     assert share.tolist() == pytest.approx(np.bincount(groups) / 256)
     assert share.max() < 0.5
@@ -83,5 +83,10 @@ def test_the_graph_compares_another_view_of_the_images(view, model):
     fine = SpectralTargets(view=view, kinds=2).find(training).numpy()
     kind = spectral.spectral_groups(points, 2)
     assert all(len(set(kind[fine == group])) == 1 for group in range(model.top.upper[0]))
+    only_codes = Training(model, None, lambda: training.codes)
+    if view == "auto":
+        by_codes = SpectralTargets(view="codes").find(only_codes)
+        assert torch.equal(SpectralTargets(view=view).find(only_codes), by_codes)
+        return
     with pytest.raises(InputError, match="needs images"):
-        SpectralTargets(view=view).find(Training(model, None, lambda: training.codes))
+        SpectralTargets(view=view).find(only_codes)

@@ -2,8 +2,6 @@
 
     python -m benchmarks.quality.scenes RUN [--count 300] [--seed 0] [--only ROW ...]
 
-A run without a recognition network gets one first, as `capspoe explain --learn` does.
-
 Every row explains the same scenes of test images, by seed. A capsule is named by the most common label of the
 training images for which it is on; labels are used for nothing else, except by the supervised networks. Rows are
 added to the record scenes-DATA-SEED one by one; rows on record with as many scenes are skipped. Afterwards

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capspoe.commands.explain import train_recognition
 from capspoe.data import load
+from capspoe.errors import InputError
 from capspoe.infer.explain import Search
 from capspoe.model.routing import route
 from capspoe.run.model import CapsulePoE
@@ -20,13 +20,13 @@ GROUPED = 15_000  # training images of the linear baselines
 
 
 class Bench:
-    """A run and its data. A run without a recognition network gets one first."""
+    """A run and its data. The run must have a recognition network."""
 
     def __init__(self, run: Path, seed: int) -> None:
         self.seed = seed
         self.model = CapsulePoE.load(run).requires_grad_(False)
         if self.model.recognition is None:
-            train_recognition(self.model, run)
+            raise InputError(f"{run} has no recognition network; train it with --recognition-steps")
         self.train = load(self.model.config.data, "train")
         self.test = load(self.model.config.data, "test")
 

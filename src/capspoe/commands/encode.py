@@ -16,6 +16,8 @@ from capspoe.commands.arguments import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from capspoe.data import Dataset
     from capspoe.run.model import CapsulePoE
 
@@ -78,23 +80,32 @@ def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False
         yield on, hidden, error
 
 
-def columns(dataset: "Dataset", blocks: Iterator[Any]) -> dict[str, Any]:
-    """The table of a data set by column; `error` is among them, after typicality."""
+def columns(dataset: "Dataset", blocks: Iterator[Any], known: "np.ndarray | None" = None) -> dict[str, Any]:
+    """The table of a data set by column; `error` is among them, after typicality.
+
+    Where `known` (n,) is not negative, it is the capsule of an image, whatever P(on) says.
+    """
     import numpy as np
     from scipy.stats import rankdata
 
     from capspoe.figures.gallery import label_of
 
-    capsules = []
+    capsules: list[np.ndarray] = []
+    done = 0
     probabilities = []
     errors = []
     poses = []
     for on, hidden, error_of_block in blocks:
         winner = on.argmax(-1)
+        rows = np.arange(len(winner))
+        if known is not None:
+            own = known[done : done + len(winner)]
+            winner = np.where(own >= 0, own, winner)
+        done += len(winner)
         capsules.append(winner)
-        probabilities.append(on.max(-1))
+        probabilities.append(on[rows, winner])
         errors.append(error_of_block)
-        poses.append(hidden[np.arange(len(winner)), winner])
+        poses.append(hidden[rows, winner])
     # In double precision, so that rounding leaves short numbers in the table.
     probability = np.concatenate(probabilities).astype(np.float64)
     error = np.concatenate(errors).astype(np.float64)

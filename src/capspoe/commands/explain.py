@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
 from capspoe.config import Compose
-from capspoe.errors import InputError
-from capspoe.run.bundled import BUNDLED, bundled_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +20,6 @@ def explain(
     compose: Compose = "maximum",
     shift: float = 0.0,
     count: int = 10,
-    learn: bool = False,
     out: Path | None = None,
 ) -> None:
     """Pull apart objects that overlap in an image.
@@ -34,13 +31,10 @@ def explain(
         compose: How objects overlap: strokes, light, or opaque with the first in front.
         shift: How many pixels objects may be off their usual place, such as 2 for digits that are not centred.
         count: Number of images, if there are many.
-        learn: First train a recognition network on superposed training images, without labels: once, minutes.
         out: x.png, or x.npz with all arrays (default: RUN/figures/explain.png).
     """
     out = out or figure_path(run, "explain.png")
     check_suffix(out, ".png", ".npz")
-    if learn and run == bundled_folder():
-        raise InputError(f"{BUNDLED} has a recognition network; leave out --learn")
     from capspoe.figures.explanation import draw_explanation
     from capspoe.figures.sheet import write
     from capspoe.infer.polarity import Polarity
@@ -50,8 +44,6 @@ def explain(
     check_count("count", count)
     model = CapsulePoE.load(run)
     images = model.array(model.tensor(open_images(model, image, count)))
-    if learn:
-        train_recognition(model, run)
     explanation = model.explain(images, objects, compose, shift)
     for row, (capsules, probabilities) in enumerate(zip(explanation.capsule, explanation.probability, strict=True)):
         parts = []
@@ -74,24 +66,6 @@ def write_arrays(arrays: NamedTuple, path: Path) -> None:
     with npz_writer(path) as file:
         for name, values in arrays._asdict().items():
             file.add(name, values)
-
-
-def train_recognition(model: "CapsulePoE", folder: Path) -> None:
-    """Train the recognition network and store it with the weights of the run; nothing else in the run changes."""
-    from collections import deque
-
-    from rich.progress import track
-
-    from capspoe.run import checkpoint
-    from capspoe.run.train import open_images
-    from capspoe.training.recognition import STEPS, recognition_steps
-
-    pixels = open_images(model.config).images().pixels
-    steps = track(recognition_steps(model, pixels, STEPS), "recognition network", STEPS)
-    net, _ = deque(steps, maxlen=1)[0]
-    model.recognition = net.requires_grad_(False)
-    saved = checkpoint.newest(folder)
-    print(checkpoint.save(folder, saved.state, model.state_dict(), saved.optimizer))
 
 
 def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":

@@ -14,6 +14,9 @@ from capspoe.config import preset
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from capspoe.data import Dataset
     from capspoe.run.model import CapsulePoE
 
 ODD = "odd"  # the group of images that the network reconstructs poorly
@@ -80,7 +83,8 @@ def sort(
     network = run or out / "run"
     model = find_model(network, folder, groups, size, train=run is None)
     dataset = open_for_run(model, network, str(folder), "all")
-    table = columns(dataset, encoded_blocks(model, dataset, errors=True))
+    known = None if run else training_groups(model, network, dataset)
+    table = columns(dataset, encoded_blocks(model, dataset, errors=True), known)
     odd = odd_ones(np.array(table.pop("error")))
     group_of = []
     for is_odd, capsule in zip(odd, table.pop("capsule"), strict=True):
@@ -142,6 +146,27 @@ def find_model(run: Path, folder: Path, groups: int | None, size: int | None, tr
     if groups not in (None, model.top.upper[0]):
         raise InputError(f"{run} has {model.top.upper[0]} groups; choose another --out for {groups}")
     return model
+
+
+def training_groups(model: "CapsulePoE", run: Path, dataset: "Dataset") -> "np.ndarray":
+    """The group of each image that was clustered in training, (n,); -1 for others.
+
+    The network has an opinion of these images too, but the groups are what it was taught.
+    """
+    import numpy as np
+
+    from capspoe.run import checkpoint
+
+    capsule = np.full(len(dataset), -1)
+    groups = checkpoint.newest(run).optimizer.get("gate_targets")
+    trained = open_for_run(model, run, None, "train").file_names
+    # Files may have come or gone since; then only the network knows.
+    if groups is None or trained is None or len(trained) != len(groups):
+        return capsule
+    group_of_file = dict(zip(trained, groups.tolist(), strict=True))
+    for row, file in enumerate(dataset.file_names or []):
+        capsule[row] = group_of_file.get(file, -1)
+    return capsule
 
 
 def odd_ones(error: Any) -> Any:

@@ -63,7 +63,7 @@ def output(
 ) -> Output:
     """Samples of a capsule network, and its winners and poses on the codes of the run."""
     images = sample(network, data.samples, prior=prior, seed=data.seed).images
-    winner = encode_codes(network, data.test.codes).on.argmax(1)
+    winner = network.encode(data.test.pixels).on.argmax(1)
     if not probed:
         return Output(images, winner)
     return Output(images, winner, partial(poses, network))
@@ -83,7 +83,7 @@ def own(data: EvaluationData) -> Models:
     reconstruct = data.network.reconstruct
 
     def sampled(**settings: Any) -> Output:
-        return output(variant(data.network, data.train.codes, **settings), data, probed=False)
+        return output(variant(data.network, data.train.codes, data.train.pixels, **settings), data, probed=False)
 
     models: Models = {
         "floor: training images": lambda: Output(training),
@@ -101,8 +101,11 @@ def own(data: EvaluationData) -> Models:
     return models
 
 
-def variant(network: CapsulePoE, codes: np.ndarray, **changes: Any) -> CapsulePoE:
-    """The network with other settings; its capsules are retrained on codes (n, I, M) if necessary."""
+def variant(network: CapsulePoE, codes: np.ndarray, images: np.ndarray | None = None, **changes: Any) -> CapsulePoE:
+    """The network with other settings; its capsules are retrained on codes (n, I, M) if necessary.
+
+    With the images that the codes are of, its gate has the same targets, and it has a recognition network.
+    """
     config = network.config.replace(**changes)
     # Sampling settings leave the weights as they are: a copy is enough.
     if changes and SAMPLING.issuperset(changes):
@@ -115,14 +118,14 @@ def variant(network: CapsulePoE, codes: np.ndarray, **changes: Any) -> CapsulePo
     # All else changes the capsules; the codec is the run's own, so that the codes still fit.
     other = CapsulePoE.build(config, network.image)
     other.codec.load_state_dict(network.codec.state_dict())
-    fit(other, None, build_stages(config, other), codes=codes)
+    fit(other, images, build_stages(config, other), codes=codes)
     return other
 
 
 def variant_rows(data: EvaluationData, name: str, changes: dict[str, Any]) -> Models:
     """A variant, sampled in two ways if it was trained."""
     # Trained once, by the first row that needs it.
-    other = cache(lambda: variant(data.network, data.train.codes, **changes))
+    other = cache(lambda: variant(data.network, data.train.codes, data.train.pixels, **changes))
     if SAMPLING.issuperset(changes):
         return {name: lambda: output(other(), data, "fitted", probed=False)}
     return {

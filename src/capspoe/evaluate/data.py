@@ -129,7 +129,7 @@ def in_memory(dataset: Dataset, count: int = MAX_IMAGES) -> Labelled:
 
 @torch.no_grad()
 def encode_codes(network: Network, codes: np.ndarray) -> Encoded:
-    """P(on) (n, J) and poses (n, J, N) of codes (n, I, M)."""
+    """P(on) (n, J) by the energy, and poses (n, J, N), of codes (n, I, M)."""
     on = []
     hidden = []
     for rows in np.array_split(np.arange(len(codes)), -(-len(codes) // CHUNK)):

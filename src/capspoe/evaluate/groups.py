@@ -18,19 +18,22 @@ from sklearn.decomposition import PCA, FactorAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from capspoe.data import evenly_spaced
+from capspoe.data import ArrayDataset, evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split
 from capspoe.model.noise import Noise
 from capspoe.model.prior import CapsulePrior
 from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
-from capspoe.training.spectral import majority, nearest, pca_points, spectral_groups
+from capspoe.training.spectral import majority, nearest, pca_points
+from capspoe.training.stage import Training
+from capspoe.training.targets import SpectralTargets
+from capspoe.training.views import find_view
 
 MIXTURE_DIMENSIONS = 64  # principal components of the codes, for the mixture of J K Gaussians
 MIXTURE_IMAGES = 20_000  # codes that it is fitted to: all of them take ten minutes
 FACTOR_ITERATIONS = 20
 
 Models = dict[str, Callable[[], Output]]  # rows of the table
-Groups = tuple[np.ndarray, np.ndarray]  # the group of every training and of every test code
+Groups = tuple[np.ndarray, np.ndarray]  # the group of every training and of every test image
 Winner = Callable[[], np.ndarray | None]  # the group of every test code
 Make = Callable[[int], Any]  # number of latents to a model of scikit-learn
 
@@ -40,15 +43,23 @@ def flat(split: Split) -> Float[np.ndarray, "n V"]:
 
 
 def spectral(data: EvaluationData) -> Groups:
-    """The gate's targets; a test code takes the majority of its nearest training codes."""
+    """The gate's targets; a test image takes the majority of its nearest training images."""
     c = data.network.config
-    J = data.network.top.upper[0]
-    train = spectral_groups(data.train.codes, J, c.neighbours, c.seed)
-    if train is None:
+    training = Training(data.network, ArrayDataset(data.train.pixels), lambda: data.train.codes)
+    targets = SpectralTargets(c.neighbours, c.seed, c.view, c.kinds).find(training)
+    if targets is None:
         return kmeans(data)
-    # Test codes are projected on the components of the training codes: both live in one space.
-    known = pca_points(data.train.codes, c.seed)
-    new = pca_points(data.test.codes, c.seed, fitted_to=data.train.codes)
+    train = targets.numpy().astype(np.int64)
+    if c.view == "codes":
+        points = data.train.codes
+        new_points = data.test.codes
+    else:
+        view = find_view(c.view, data.train.pixels, c.neighbours, c.seed)
+        points = view.points(data.train.pixels)
+        new_points = view.points(data.test.pixels)
+    # Test images are projected on the components of the training images: both live in one space.
+    known = pca_points(points, c.seed)
+    new = pca_points(new_points, c.seed, fitted_to=points)
     return train, majority(train[nearest(new, known, c.neighbours)])
 
 

@@ -19,7 +19,7 @@ from capspoe.atomic import write_atomic
 from capspoe.errors import DivergedError, RunError
 from capspoe.evaluate import baselines
 from capspoe.evaluate.clustering import class_entropy, contingency
-from capspoe.evaluate.data import EvaluationData, encode_codes
+from capspoe.evaluate.data import EvaluationData
 from capspoe.evaluate.groups import Models, linear_models
 from capspoe.evaluate.likelihood import likelihood
 from capspoe.evaluate.measures import DARK, instantiation
@@ -30,7 +30,7 @@ from capspoe.model.checks import check_count
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
-VERSION = 4  # increment when the definition of a score changes, so that cached scores are not used
+VERSION = 5  # increment when the definition of a score changes, so that cached scores are not used
 
 Parts = dict[str, Callable[[], Any]]
 
@@ -82,7 +82,7 @@ def evaluate(
 def quick_scores(network: CapsulePoE, samples: int = 2000, seed: int = 0) -> dict[str, Any]:
     """The scores to watch while improving a network: of its samples and of its winning capsules."""
     data = EvaluationData(network, samples, seed)
-    winner = encode_codes(network, data.test.codes).on.argmax(1)
+    winner = network.encode(data.test.pixels).on.argmax(1)
     return data.generation(sample(network, samples, seed=seed).images) | data.clustering(winner)
 
 
@@ -204,7 +204,7 @@ class Evaluation:
         """The winning capsule against the labels, and the classes of each capsule's samples."""
         data = self.data
         J = self.network.top.upper[0]
-        winner = encode_codes(self.network, data.test.codes).on.argmax(1)
+        winner = self.network.encode(data.test.pixels).on.argmax(1)
         scores = data.clustering(winner)
         if not data.labelled:
             return {name: scores[name] for name in ("alive", "capsules")}

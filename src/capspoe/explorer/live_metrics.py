@@ -10,8 +10,7 @@ from typing import Any
 from capspoe.config import Config
 from capspoe.figures.curves import columns, read_metrics
 from capspoe.run import checkpoint
-from capspoe.training.codec_stage import CodecStage
-from capspoe.training.stage import Schedule
+from capspoe.training.build import planned_steps
 
 MAX_POINTS = 240  # of each curve
 STOPPED_SECONDS = 90  # without a change, after which an unfinished run counts as stopped
@@ -26,12 +25,9 @@ def training_status(folder: Path, config: Config, stage: str | None) -> dict[str
     images = number_of_images(folder)
     stages = []
     for name, lines in read_metrics(folder).items():
-        epochs = config.epochs
-        if name == CodecStage.name:
-            epochs = config.autoencoder_epochs
         planned = None
         if images:
-            planned = Schedule(epochs, config.batch_size, config.min_steps).steps(images)
+            planned = planned_steps(config, name, images)
         # Evenly spaced lines, and always the last one.
         spacing = math.ceil(len(lines) / MAX_POINTS)
         points = [*lines[:-1:spacing], lines[-1]]

@@ -17,7 +17,11 @@ from capspoe.figures.sheet import ACCENT, BAR, DPI, LINE, PAPER, QUIET, TEXT
 from capspoe.run.log import readable_lines
 from capspoe.training.capsule_stage import depth_of
 
-STAGE = re.compile(r"autoencoder|capsules-[0-9]{1,4}")
+STAGE = re.compile(r"autoencoder|capsules-[0-9]{1,4}|recognition")
+LOSSES = {  # by stage: the title of the chart, and of its line
+    "autoencoder": ("Stage 1: loss of the autoencoder", "cross-entropy per pixel"),
+    "recognition": ("Stage 3: loss of the recognition network", "cross-entropy per capsule"),
+}
 NEEDED = {"reconstruction", "baseline", "confidence", "temperature", "use"}  # for the charts of capsules
 
 
@@ -67,9 +71,8 @@ def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
         depth = depth_of(stage)
         if depth is None:
             if "loss" in metrics:
-                loss = {"cross-entropy per pixel": metrics["loss"]}
-                title = "Stage 1: loss of the autoencoder"
-                all_charts.append(Chart(title, metrics["step"], loss, logarithmic=True))
+                title, name = LOSSES[stage]
+                all_charts.append(Chart(title, metrics["step"], {name: metrics["loss"]}, logarithmic=True))
         elif metrics.keys() >= NEEDED:
             where = "Stage 2" if layers == 1 else f"Stage 2, layer {depth + 1}"
             all_charts += _capsule_charts(where, metrics)

@@ -1,7 +1,7 @@
 """The whole network: a codec, the capsule layers on its code, and the prior of the top layer."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from capspoe.model.gates import Gate, only, place
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.prior import CapsulePrior, Sampling
 from capspoe.model.recognition import Recognition
+
+Posterior = Literal["recognition", "energy"]  # where P(on) comes from
 
 CHUNK = 256  # images processed at once, so that memory does not grow with their number
 
@@ -70,7 +72,7 @@ class Network(nn.Module):
     """
 
     logit_scale: Tensor
-    recognition: Recognition | None  # helps `explain`; None if there is none
+    recognition: Recognition | None  # the amortised gate, which also helps `explain`; None if there is none
     built_from: Config | None = None  # its settings, unless it was put together from parts
 
     def __init__(
@@ -128,9 +130,12 @@ class Network(nn.Module):
         hidden = self.top.hidden_mean(z)
         return Up(code, x, c, z, on, hidden, self.top.gate)
 
-    def up(self, images: Float[Tensor, "B C H W"]) -> Up:
-        """Images to capsules."""
-        return self.up_from_code(self.codec.encode(images))
+    def up(self, images: Float[Tensor, "B C H W"], posterior: Posterior = "recognition") -> Up:
+        """Images to capsules; `posterior` says which network P(on) is of, see `encode`."""
+        up = self.up_from_code(self.codec.encode(images))
+        if posterior == "recognition" and self.recognition is not None:
+            return up._replace(on=self.recognition.on_probability(images))
+        return up
 
     def down(
         self,
@@ -213,12 +218,20 @@ class Network(nn.Module):
             yield self.tensor(images[start : start + CHUNK])
 
     @torch.no_grad()
-    def encode(self, images: Any) -> Encoded:
-        """Which capsule is on for each image, and the pose of every capsule."""
+    def encode(self, images: Any, posterior: Posterior = "recognition") -> Encoded:
+        """Which capsule is on for each image, and the pose of every capsule.
+
+        Parameters
+        ----------
+        images : the images
+        posterior : "recognition" takes P(on) from the recognition network, if there is one; "energy" is the energy's
+            own P(on | x)
+        """
+        check_choice("posterior", posterior, get_args(Posterior))
         on = []
         hidden = []
         for chunk in self.chunks(images):
-            up = self.up(chunk)
+            up = self.up(chunk, posterior)
             on.append(up.on.cpu().numpy())
             hidden.append(up.hidden.cpu().numpy())
         return Encoded(np.concatenate(on), np.concatenate(hidden))

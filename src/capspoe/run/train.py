@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from capspoe import __version__, data, distributed, kernels
 from capspoe.atomic import locked, remove_files
@@ -23,6 +24,7 @@ from capspoe.run.checkpoint import DONE, Saved, State
 from capspoe.run.log import TrainingLog
 from capspoe.run.model import CapsulePoE, find_device
 from capspoe.run.pictures import write_sample_grid
+from capspoe.threads import use_threads
 from capspoe.training import spectral
 from capspoe.training.build import build_stages
 from capspoe.training.capsule_stage import CapsuleStage
@@ -90,7 +92,7 @@ def train_run(
     config = config.replace(data=data.absolute(config.data))
     check(config)
     if config.threads:
-        torch.set_num_threads(config.threads)
+        use_threads(config.threads)
     device = find_device(config.device)
     if device.type == "cpu":
         kernels.compile_ahead()  # while the images are read and the autoencoder trains
@@ -174,9 +176,10 @@ def train_stages(
         model, dataset, lambda: codes_file.codes_in_folder(model, dataset, folder, log), info=log.info
     )
     run_stages(training, stages, [FolderCallback(folder, log)], start)
+    state = training.state()
     del training  # closes the codes
     if distributed.is_main():
-        log.save(DONE, 0, model.state_dict(), {})
+        log.save(DONE, 0, model.state_dict(), state)
         remove_files(folder, *codes_file.FILES)
 
 
@@ -207,13 +210,16 @@ class FolderCallback(Callback):
             self._draw()
         self.log.step(step.number, step.images, step.metrics, stage.shown)
         if self.log.save_due():
-            self.log.save(stage.name, step.number, self.training.network.state_dict(), stage.state())
+            self.log.save(stage.name, step.number, self.training.network.state_dict(), self._state(stage))
 
     def finished(self, stage: Stage, following: Stage | None) -> None:
         if following is None:
             self._draw()
         else:
-            self.log.save(following.name, 0, self.training.network.state_dict(), {})
+            self.log.save(following.name, 0, self.training.network.state_dict(), self.training.state())
+
+    def _state(self, stage: Stage) -> dict[str, Tensor]:
+        return {**stage.state(), **self.training.state()}
 
     def _previews(self, stage: Stage, last: int) -> set[int]:
         """Steps after which samples are drawn: the first epoch of the top layer, and half of its training."""

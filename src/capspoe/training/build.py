@@ -8,19 +8,32 @@ from capspoe.training.cd import ContrastiveDivergence
 from capspoe.training.codec_stage import CodecStage
 from capspoe.training.pcd import PersistentChains
 from capspoe.training.prior_stage import PriorStage
+from capspoe.training.recognition import RecognitionStage
 from capspoe.training.stage import Schedule, Stage
 from capspoe.training.targets import SpectralTargets, TargetFinder
 
 
 def build_stages(config: Config, network: Network) -> list[Stage]:
-    """The stages that train this network: the codec if it learns, each capsule layer, the prior."""
+    """The stages that train this network: the codec if it learns, each capsule layer, the prior, and recognition."""
     stages: list[Stage] = []
     if network.codec.learns:
         stages.append(codec_stage(config))
     for depth in range(len(network.layers)):
         stages.append(capsule_stage(config, network, depth))
-    stages.append(PriorStage(config.seed))
+    targets = gate_targets(config, network.top)
+    stages.append(PriorStage(config.seed, targets))
+    if config.recognition_steps and network.top.gate.one_on and network.codec.has_images:
+        stages.append(RecognitionStage(config.recognition_steps, config.seed, targets))
     return stages
+
+
+def planned_steps(config: Config, stage: str, images: int) -> int:
+    """Number of steps of a stage, by its name, for this many images."""
+    if stage == CodecStage.name:
+        return codec_stage(config).steps(images)
+    if stage == RecognitionStage.name:
+        return RecognitionStage(config.recognition_steps).steps(images)
+    return capsule_schedule(config).steps(images)
 
 
 def codec_stage(config: Config) -> CodecStage:
@@ -35,6 +48,10 @@ def codec_stage(config: Config) -> CodecStage:
     )
 
 
+def capsule_schedule(config: Config) -> Schedule:
+    return Schedule(config.epochs, config.batch_size, config.min_steps, config.seed)
+
+
 def capsule_stage(config: Config, network: Network, depth: int) -> CapsuleStage:
     layer = network.stack[depth]
     top = layer is network.top
@@ -42,7 +59,7 @@ def capsule_stage(config: Config, network: Network, depth: int) -> CapsuleStage:
     relative_rate = layer.neurons.learning_rate / network.top.neurons.learning_rate
     stage = CapsuleStage(
         depth,
-        Schedule(config.epochs, config.batch_size, config.min_steps, config.seed),
+        capsule_schedule(config),
         capsule_update(config, layer, top),
         gate_targets(config, layer),
         config.learning_rate * relative_rate,

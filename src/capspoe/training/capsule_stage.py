@@ -22,7 +22,7 @@ from capspoe.training.codes import code_batch
 from capspoe.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
 from capspoe.training.pcd import PersistentChains
 from capspoe.training.stage import Schedule, Stage, Step, Training
-from capspoe.training.targets import GateTargets, TargetFinder, group_means
+from capspoe.training.targets import GateTargets, TargetFinder, gate_targets, group_means
 
 STREAM = 2  # of the order of the images; the layer's depth is added
 MEAN_IMAGES = 10_000  # codes whose mean a layer starts from
@@ -98,7 +98,9 @@ class CapsuleStage(Stage):
             training.info(message)
         codes = training.codes  # here, where all processes are in step: they share the encoding
         state = dict(state)
-        self.found = self._gate_targets(training, state.pop("gate_targets", None))
+        self.found = gate_targets(training, self.targets)
+        if self.targets is not None and self.found is None:
+            training.info("too few different images for spectral clustering: the gate anneals instead")
         self._restore_chains(state.pop("chains", None))
         if first == 0:
             means = None if self.found is None else group_means(self.found, codes, network)
@@ -111,8 +113,6 @@ class CapsuleStage(Stage):
 
     def state(self) -> dict[str, Tensor]:
         tensors = optimizer_tensors(self._ascent)
-        if self.found is not None:
-            tensors["gate_targets"] = self.found.capsule
         if isinstance(self.update, PersistentChains):
             tensors["chains"] = self.update.h_JCN
         return tensors
@@ -161,19 +161,6 @@ class CapsuleStage(Stage):
         # With targets a batch may well belong to one capsule.
         check_diverged(layer, metrics, noise.step + 1, 0 if self.found is not None else shard.batch)
         return metrics
-
-    def _gate_targets(self, training: Training, groups: Tensor | None) -> GateTargets | None:
-        """The gate's targets, from a checkpoint or found now; None if the gate anneals."""
-        if self.targets is None:
-            return None
-        if groups is None:
-            training.info("clustering the images for the gate's targets")
-            finder = self.targets
-            groups = distributed.broadcast_object(lambda: finder.find(training))
-        if groups is None:
-            training.info("too few different images for spectral clustering: the gate anneals instead")
-            return None
-        return GateTargets.of(groups, training.network, len(training.codes))
 
     def _restore_chains(self, chains: Tensor | None) -> None:
         if not isinstance(self.update, PersistentChains) or chains is None:

@@ -21,6 +21,7 @@ from capspoe.model.network import Network
 from capspoe.training.build import build_stages
 from capspoe.training.codec_stage import CodecStage
 from capspoe.training.codes import codes_in_memory
+from capspoe.training.recognition import RecognitionStage
 from capspoe.training.stage import Stage, Step, Training
 
 
@@ -68,8 +69,8 @@ def fit(
         in [0, 1]
     stages : the stages of training; by default those that the settings ask for
     callbacks : objects that log, save or draw during training
-    codes : (n, I, M) in [0, 1], the codes of the images; then only the capsules are trained, and images are not
-        needed
+    codes : (n, I, M) in [0, 1], the codes of the images; then the codec is not trained. Without images there is no
+        recognition network either, and the neighbour graph compares the codes
     **settings : settings of `capspoe train` about training, such as epochs=3, learning_rate=1e-3, seed=1; the others
         are those that the network was built from
     """
@@ -83,13 +84,19 @@ def fit(
         network.built_from = network.built_from and config
     elif settings:
         raise InputError(f"give stages or settings, not both: {min(settings)!r} has no effect on stages")
+    dataset = None if images is None else as_dataset(images, network)
     if codes is not None:
         given = codes
-        stages = [stage for stage in stages if not isinstance(stage, CodecStage)]
-        training = Training(network, None, lambda: given)
+        unneeded: tuple[type[Stage], ...] = (CodecStage,)
+        if dataset is None:
+            unneeded += (RecognitionStage,)
+        stages = [stage for stage in stages if not isinstance(stage, unneeded)]
+        training = Training(network, dataset, lambda: given)
+    elif dataset is not None:
+        pixels = dataset
+        training = Training(network, dataset, lambda: codes_in_memory(network, pixels.images().pixels))
     else:
-        dataset = as_dataset(images, network)
-        training = Training(network, dataset, lambda: codes_in_memory(network, dataset.images().pixels))
+        raise InputError("give images, or codes")
     network.train()
     run_stages(training, stages, callbacks)
     network.eval()
@@ -104,6 +111,7 @@ def run_stages(
     names = [stage.name for stage in stages]
     if start.stage not in names:
         raise damaged(f"the stage {start.stage!r} does not fit the settings")
+    state = training.restore(start.state)
     for callback in callbacks:
         callback.begin(training)
     for position in range(names.index(start.stage), len(stages)):
@@ -111,7 +119,7 @@ def run_stages(
         resumed = stage.name == start.stage
         first = start.step if resumed else 0
         last = stage.steps(training.count)
-        stage.begin(training, first, start.state if resumed else {})
+        stage.begin(training, first, state if resumed else {})
         distributed.broadcast(*network.state_dict().values())
         with all_of(callback.stage(stage, first, last) for callback in callbacks):
             for step in stage.run(training, first, last):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from capspoe import distributed
@@ -14,6 +14,7 @@ from capspoe.data import evenly_spaced
 from capspoe.model.network import Network
 from capspoe.training.codes import code_batch
 from capspoe.training.stage import Stage, Step, Training
+from capspoe.training.targets import TargetFinder, gate_targets
 
 PRIOR_IMAGES = 4000  # images of a capsule that its prior is fitted to
 BATCH = 512  # codes routed at once
@@ -24,9 +25,10 @@ BRIGHTNESS_IMAGES = 512
 
 @dataclass
 class PriorStage(Stage):
-    """Fit the prior of every capsule to the poses of its images."""
+    """Fit the prior of every capsule to the poses of its images: those of its target, if the gate has targets."""
 
     seed: int = 0
+    targets: TargetFinder | None = None
 
     name = "prior"
     title = "fitting the prior of every capsule"
@@ -36,9 +38,11 @@ class PriorStage(Stage):
 
     def begin(self, training: Training, first: int, state: dict[str, Tensor]) -> None:
         training.info(self.title)
+        self.found = gate_targets(training, self.targets)
 
     def run(self, training: Training, first: int, last: int) -> Iterator[Step]:
-        fit_prior(training.network, training.codes, self.seed)
+        capsule = None if self.found is None else self.found.capsule.cpu().long()
+        fit_prior(training.network, training.codes, self.seed, capsule=capsule)
         yield from ()
 
 
@@ -59,9 +63,18 @@ class Poses(NamedTuple):
 
 
 @torch.no_grad()
-def fit_prior(network: Network, codes: np.ndarray, seed: int = 0, components: int | None = None) -> None:
-    """Fit the prior of every capsule to the images for which it is on (all images without the gate)."""
-    use, poses = poses_of_capsules(network, codes)
+def fit_prior(
+    network: Network,
+    codes: np.ndarray,
+    seed: int = 0,
+    components: int | None = None,
+    capsule: Int[Tensor, " n"] | None = None,
+) -> None:
+    """Fit the prior of every capsule to the images for which it is on (all images without the gate).
+
+    `capsule` says which one that is for each image; by default the energy does.
+    """
+    use, poses = poses_of_capsules(network, codes, capsule)
     if distributed.is_main():
         total = use.sum()  # 0 if all z are: equal images, no gate and no biases
         network.prior.use.copy_(use / total if total > 0 else torch.full_like(use, 1 / len(use)))
@@ -71,7 +84,9 @@ def fit_prior(network: Network, codes: np.ndarray, seed: int = 0, components: in
     distributed.broadcast(*network.prior.state_dict().values(), network.logit_scale)
 
 
-def poses_of_capsules(network: Network, codes: np.ndarray) -> tuple[Float[Tensor, " J"], list[np.ndarray]]:
+def poses_of_capsules(
+    network: Network, codes: np.ndarray, capsule: Int[Tensor, " n"] | None = None
+) -> tuple[Float[Tensor, " J"], list[np.ndarray]]:
     """The total P(on) of each capsule, and z (n, N) of some of its images; each process reads its part.
 
     The images are the first in a random order of all: folders are sorted by class, and any number of processes
@@ -85,8 +100,12 @@ def poses_of_capsules(network: Network, codes: np.ndarray) -> tuple[Float[Tensor
     for start in distributed.split(np.arange(0, len(codes), BATCH)):
         index = np.arange(start, min(start + BATCH, len(codes)))
         up = network.up_from_code(code_batch(codes, index, network.device))
-        use += up.on.cpu().sum(0)
-        winner = up.winner.cpu()
+        if capsule is None:
+            use += up.on.cpu().sum(0)
+            winner = up.winner.cpu()
+        else:
+            winner = capsule[torch.from_numpy(index)]
+            use += torch.bincount(winner, minlength=J)
         z = up.z.cpu().numpy()
         for j, own in enumerate(parts):
             mine = up.gate.members(winner, j).numpy()

@@ -1,61 +1,144 @@
-"""Train the recognition network of `explain` without labels.
+"""The last stage: a recognition network learns to name the capsules of an image, without labels.
 
-Training images, whose capsules the gate knows, are superposed; the network learns to name the capsules.
+Training images, whose capsules the gate's targets say, are superposed; the network learns to name the capsules of all
+of them. With one object it is an amortised gate. With several it helps the search of `explain`.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
+from capspoe.data import Dataset, evenly_spaced, workers_for
+from capspoe.errors import damaged
 from capspoe.infer.explain import COMPOSITIONS, move
 from capspoe.infer.polarity import Polarity
 from capspoe.model.network import Network, centre_crop
 from capspoe.model.recognition import Recognition
+from capspoe.training.codes import code_batch
+from capspoe.training.optimizers import optimizer_tensors, restore_optimizer, set_learning_rate
+from capspoe.training.stage import Stage, Step, Training
+from capspoe.training.targets import TargetFinder, gate_targets
 
-STEPS = 6_000
+STREAM = 3  # of the scenes
 BATCH = 128  # scenes in a step
+MAX_EPOCHS = 100  # more would teach little: a thousand images take 782 steps
 RATE = 3e-3
 WARMUP = 0.05  # fraction of the steps in which the rate rises
 WEIGHT_DECAY = 1e-4
+MAX_IMAGES = 60_000  # that scenes are made of, evenly spaced
+MAX_BYTES = 1 << 30  # of these images
 
-OBJECTS = (1, 2, 2, 3)  # in a scene, equally often
+OBJECTS = (1, 1, 2, 2, 3)  # in a scene, equally often
 COMPOSED = ("maximum", "maximum", "sum", "occlusion")  # equally often; all scenes of a batch alike
 MOVED = 0.4  # fraction of the scenes whose objects are moved
 SHIFT = 2.5  # pixels by which they are moved, at most
-ERASED = 0.6  # fraction of the scenes of one object from which a rectangle is erased
+ERASED = 0.4  # fraction of the scenes of one object from which a rectangle is erased
 SIDES = (0.2, 1.0)  # of the rectangle, as fractions of the image's sides
 SHORTER = 0.45  # factor on one of its sides
 
 
-def recognition_steps(
-    network: Network, pixels: UInt8[np.ndarray, "n H W C"], steps: int = STEPS, seed: int = 0
-) -> Iterator[tuple[Recognition, float]]:
-    """Train on scenes of images; yields the network and the loss after every step."""
-    on = torch.from_numpy(network.encode(pixels).on)
-    cropped = centre_crop(pixels, max(network.image[:2]))
-    ink = Polarity.of_network(network).ink(cropped)  # as the search sees it
-    images = torch.from_numpy(np.ascontiguousarray(ink)).permute(0, 3, 1, 2)
+@dataclass
+class RecognitionStage(Stage):
+    """Gradient descent on the cross-entropy of the capsules in a scene.
 
-    random = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        recognition = Recognition(network.image, network.top.upper[0]).to(network.device)
-    optimizer = torch.optim.AdamW(recognition.parameters(), RATE, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=WARMUP, anneal_strategy="linear")
-    for _ in range(steps):
-        batch = scenes(images, on, random)
-        log_odds = recognition.train()(batch.images.to(network.device))
-        loss = F.binary_cross_entropy_with_logits(log_odds, batch.on.to(network.device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        yield recognition.eval(), loss.item()
+    Every process does every step, on the same scenes.
+
+    Parameters
+    ----------
+    count : number of steps; fewer if these are more than MAX_EPOCHS passes over the images
+    seed : of the initial weights and the scenes
+    targets : finds the capsule of every training image; None takes the energy's most probable one
+    """
+
+    count: int = 3000
+    seed: int = 0
+    targets: TargetFinder | None = None
+
+    name = "recognition"
+    title = "3 recognition"
+    shown = ("loss",)
+
+    def steps(self, count: int) -> int:
+        return min(self.count, -(-MAX_EPOCHS * count // BATCH))
+
+    def begin(self, training: Training, first: int, state: dict[str, Tensor]) -> None:
+        network = training.network
+        if training.images is None:
+            raise ValueError("the recognition network needs images")
+        polarity = Polarity.of_network(network)
+        self._images, rows = images_in_memory(training.images, network, polarity)
+        self._on = F.one_hot(self._capsules(training)[rows], network.top.upper[0]).float()
+        if first == 0:
+            network.recognition = self._new(network, polarity)
+        if network.recognition is None:
+            raise damaged("the checkpoint has no recognition network")
+        network.recognition.requires_grad_(True)
+        self._descent = torch.optim.AdamW(network.recognition.parameters(), RATE, weight_decay=WEIGHT_DECAY)
+        restore_optimizer(self._descent, state)
+
+    def state(self) -> dict[str, Tensor]:
+        return optimizer_tensors(self._descent)
+
+    def run(self, training: Training, first: int, last: int) -> Iterator[Step]:
+        network = training.network
+        recognition = network.recognition
+        assert recognition is not None
+        for step in range(first, last):
+            seed = np.random.SeedSequence([self.seed % 2**64, STREAM, step]).generate_state(1, np.uint64)
+            random = torch.Generator().manual_seed(int(seed[0] >> 1))
+            batch = scenes(self._images, self._on, random)
+            done = step / last
+            set_learning_rate(self._descent, RATE * min((done + 1 / last) / WARMUP, (1 - done) / (1 - WARMUP)))
+            log_odds = recognition.train()(batch.images.to(network.device))
+            loss = F.binary_cross_entropy_with_logits(log_odds, batch.on.to(network.device))
+            self._descent.zero_grad()
+            loss.backward()
+            self._descent.step()
+            recognition.eval()
+            yield Step(step + 1, BATCH, {"loss": loss.item()})
+        recognition.requires_grad_(False)
+
+    def _new(self, network: Network, polarity: Polarity) -> Recognition:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            recognition = Recognition(network.image, network.top.upper[0])
+        recognition.dark.fill_(float(polarity.dark))
+        return recognition.to(network.device)
+
+    def _capsules(self, training: Training) -> Int[Tensor, " n"]:
+        """The capsule of every training image."""
+        found = gate_targets(training, self.targets)
+        if found is not None:
+            return found.capsule.cpu().long()
+        return energy_winners(training.network, training.codes)
+
+
+@torch.no_grad()
+def energy_winners(network: Network, codes: np.ndarray) -> Int[Tensor, " n"]:
+    """The most probable capsule of each code, by the energy."""
+    winner = []
+    for start in range(0, len(codes), 512):
+        index = np.arange(start, min(start + 512, len(codes)))
+        winner.append(network.up_from_code(code_batch(codes, index, network.device)).winner.cpu())
+    return torch.cat(winner)
+
+
+def images_in_memory(
+    dataset: Dataset, network: Network, polarity: Polarity
+) -> tuple[UInt8[Tensor, "m C H W"], Int[np.ndarray, " m"]]:
+    """The images that scenes are made of, with light ink, and their places in the data set."""
+    size = int(np.prod(dataset.shape))
+    count = min(MAX_IMAGES, max(MAX_BYTES // size, 1))
+    pixels = dataset.spread(count).images(workers_for(dataset)).pixels
+    ink = polarity.ink(centre_crop(pixels, max(network.image[:2])))
+    images = torch.from_numpy(np.ascontiguousarray(ink)).permute(0, 3, 1, 2)
+    return images, evenly_spaced(len(dataset), count)
 
 
 class Scenes(NamedTuple):

@@ -34,6 +34,10 @@ class Training:
     images : the images; None if there are only codes
     make_codes : computes the codes (n, I, M) of all images
     info : gets messages for people
+
+    Attributes
+    ----------
+    groups : (n,), the group of each image, once the gate's targets have been found
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Training:
         self.images = images
         self.make_codes = make_codes
         self.info = info
+        self.groups: Tensor | None = None
 
     @cached_property
     def codes(self) -> np.ndarray:
@@ -56,6 +61,16 @@ class Training:
     def count(self) -> int:
         """Number of images."""
         return len(self.codes) if self.images is None else len(self.images)
+
+    def state(self) -> dict[str, Tensor]:
+        """What all later stages need in a checkpoint."""
+        return {} if self.groups is None else {"gate_targets": self.groups}
+
+    def restore(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Take one's own part of a checkpoint's state; returns the rest, which is the stage's."""
+        rest = dict(state)
+        self.groups = rest.pop("gate_targets", None)
+        return rest
 
 
 class Stage(ABC):

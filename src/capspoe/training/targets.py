@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from capspoe import distributed
 from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
 from capspoe.training.codes import code_batch
@@ -29,23 +30,27 @@ class SpectralTargets:
     neighbours   of each image in the graph
     seed         of k-means
     view         what the graph compares: "codes", a name in `views.FUNCTIONS`, or "auto" for the one that suits the
-                 images
+                 images (the codes, if there are no images)
     kinds        find this many clusters first, and divide each by the appearance of its codes; 0 finds one cluster
                  for each capsule at once
     """
 
     neighbours: int = 5
     seed: int = 0
-    view: str = "codes"
+    view: str = "auto"
     kinds: int = 0
 
     def find(self, training: Training) -> Int[Tensor, " n"] | None:
+        training.info("clustering the images for the gate's targets")
         from capspoe.training.spectral import (  # not above: they take seconds to import
+            MIN_IMAGES,
             spectral_groups,
             two_level_groups,
         )
 
         capsules = training.network.top.upper[0]
+        if training.count < MIN_IMAGES * capsules:
+            return None
         points = self.points(training)
         groups: np.ndarray | None
         if self.kinds:
@@ -59,17 +64,13 @@ class SpectralTargets:
 
     def points(self, training: Training) -> np.ndarray:
         """What the graph compares, (n, ...)."""
-        if self.view == "codes":
+        if self.view == "codes" or (self.view == "auto" and training.images is None):
             return training.codes
-        from capspoe.training.views import FUNCTIONS, Features, choose_view
+        from capspoe.training.views import find_view
 
         if training.images is None:
             raise InputError(f"the view {self.view!r} needs images; here there are only codes")
-        view = self.view
-        if view == "auto":
-            view = choose_view(training.images, self.neighbours, self.seed)
-            training.info(f"neighbours are searched by {view}")
-        return Features(FUNCTIONS[view], self.seed).points(training.images)
+        return find_view(self.view, training.images, self.neighbours, self.seed).points(training.images)
 
 
 class GateTargets(NamedTuple):
@@ -90,6 +91,20 @@ class GateTargets(NamedTuple):
 
     def at(self, index: np.ndarray) -> Int[Tensor, " B"]:
         return self.capsule[torch.from_numpy(index).to(self.capsule.device)].long()
+
+
+def gate_targets(training: Training, finder: TargetFinder | None) -> GateTargets | None:
+    """The gate's targets, found by the first stage that asks for them; None if the gate has none.
+
+    All processes must call this together.
+    """
+    if finder is None:
+        return None
+    if training.groups is None:
+        training.groups = distributed.broadcast_object(lambda: finder.find(training))
+    if training.groups is None:
+        return None
+    return GateTargets.of(training.groups, training.network, training.count)
 
 
 @torch.no_grad()

@@ -7,14 +7,12 @@ method, `points`.
 >>> group = spectral_groups(points, 10)
 """
 
-from capspoe.training.views.choice import choose_view, view_scores
+from capspoe.training.views.choice import FUNCTIONS, choose_view, find_view, view_scores
 from capspoe.training.views.hog import hog, upright_hog
 from capspoe.training.views.upright import upright
 from capspoe.training.views.view import Features, Given, View, raw_pixels
 
 __all__ = [
-    "FUNCTIONS", "Features", "Given", "View", "choose_view", "hog", "raw_pixels", "upright", "upright_hog",
-    "view_scores",
+    "FUNCTIONS", "Features", "Given", "View", "choose_view", "find_view", "hog", "raw_pixels", "upright",
+    "upright_hog", "view_scores",
 ]  # fmt: skip
-
-FUNCTIONS = {"pixels": raw_pixels, "hog": hog, "upright-hog": upright_hog}  # for `Features`, by name

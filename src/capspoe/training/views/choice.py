@@ -7,11 +7,19 @@ from capspoe.data import evenly_spaced, workers_for
 from capspoe.training.spectral import COUNT_IMAGES, MIN_IMAGES, distinct_sample, modularities
 from capspoe.training.views.hog import hog, small_images, upright_hog
 from capspoe.training.views.upright import border_ink
-from capspoe.training.views.view import PIECE, Features, Function, Images, as_dataset
+from capspoe.training.views.view import PIECE, Features, Function, Images, as_dataset, raw_pixels
 
+FUNCTIONS: dict[str, Function] = {"pixels": raw_pixels, "hog": hog, "upright-hog": upright_hog}  # by name
 CANDIDATES: dict[str, Function] = {"hog": hog, "upright-hog": upright_hog}
 NUMBERS = (10, 15, 20, 30)  # of groups
 PHOTOGRAPH = 0.7  # ink of the border from which on there is no background: .8 for CIFAR-10, .65 for digits in noise
+
+
+def find_view(name: str, images: Images, neighbours: int = 5, seed: int = 0) -> Features:
+    """A view by its name in `FUNCTIONS`, fitted to images; "auto" chooses the one that suits them."""
+    if name == "auto":
+        name = choose_view(images, neighbours, seed)
+    return Features(FUNCTIONS[name], seed).fit(images)
 
 
 def choose_view(images: Images, neighbours: int = 5, seed: int = 0) -> str:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, UInt8
+from sklearn.decomposition import PCA
 
 from capspoe.data import ArrayDataset, Dataset, evenly_spaced, workers_for
 from capspoe.errors import InputError
@@ -55,13 +56,23 @@ class Features:
     def __init__(self, function: Function, seed: int = 0) -> None:
         self.function = function
         self.seed = seed
+        self.pca: PCA | None = None
+
+    def fit(self, images: Images) -> "Features":
+        """Find the principal components of images, so that the points of others can be compared with theirs."""
+        dataset = as_dataset(images)
+        rows = evenly_spaced(len(dataset), PCA_IMAGES)
+        sample = [self._flat(pixels) for pixels in dataset.batches(PIECE, rows, workers_for(dataset))]
+        self.pca = fit_pca(np.concatenate(sample), self.seed)
+        return self
 
     def points(self, images: Images) -> Float[np.ndarray, "n D"]:
+        """The points of images, in the components of those that the view was fitted to, or else in their own."""
+        pca = self.pca or Features(self.function, self.seed).fit(images).pca
+        assert pca is not None
         dataset = as_dataset(images)
         n = len(dataset)
         workers = workers_for(dataset)
-        sample = [self._flat(pixels) for pixels in dataset.batches(PIECE, evenly_spaced(n, PCA_IMAGES), workers)]
-        pca = fit_pca(np.concatenate(sample), self.seed)
 
         # The last image fills the last piece: rounding depends on a piece's size, and copies must have equal points.
         pieces = -(-n // PIECE)

@@ -87,6 +87,9 @@ class Config:
     weight_decay: float = advanced(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10)
     chains: int = advanced(0, "Persistent chains in each capsule (gaussian neurons with the gate). 0: CD.", 0, 10**5)
     cd_steps: int = advanced(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6)
+    reconstruction: Literal["together", "alone"] = advanced(
+        "together", "Without the gate, capsules reconstruct an image together, or each alone (Eq. 16 of the paper)."
+    )
     hidden_states: Literal["drawn", "mean"] = advanced("drawn", "Hidden states of the chain: drawn, or their means.")
     visible_states: Literal["drawn", "mean"] = advanced("mean", "Visible states of the chain: drawn, or their means.")
     gate_targets: Literal["spectral", "none"] = advanced(

@@ -1,26 +1,66 @@
-"""Without routing, the paper to the letter is an RBM."""
+"""Readings of the paper: the update by automatic differentiation is the program's where both exist."""
 
+import pytest
 import torch
-from benchmarks.quality.literal import BATCH, train_rbm, train_routed
+from benchmarks.quality.readings import READING, Differentiated, ReadingLayer, train, update
 
 from capspoe import data
+from capspoe.model.noise import Noise
 from capspoe.training.codes import codes_in_memory
 
 
-def test_with_one_iteration_both_trainings_are_the_same(model):
-    """A batch of all images and no initial weights leave nothing to chance."""
-    codes = codes_in_memory(model, data.load("digits", "train").pixels[:BATCH])
-    setting = {
-        "iterations": 1,
-        "weight_decay": 0.01,
-        "learning_rate": 0.05,
-        "hidden_states": "mean",
-        "initial_std": 0.0,
-        "epochs": 6,
-    }
-    J, N = model.top.upper
-    expected = train_rbm(torch.from_numpy(codes).float().flatten(1), J * N, setting).view(J, N, -1)
-    weights = train_routed(model, codes, setting)
-    assert expected.abs().max() > 0.01
-    torch.testing.assert_close(weights["uniform"].detach(), expected, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(weights["mean of forward"].detach(), expected, rtol=1e-4, atol=1e-6)
+def layer_of(reading):
+    layer = ReadingLayer((6, 4), (3, 5), reading | {"initial_std": 0.4})
+    with torch.no_grad():
+        layer.a.fill_(0.3)
+        layer.b.fill_(-0.2)
+    return layer
+
+
+@pytest.mark.parametrize("reconstruction", ["alone", "together"])
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_both_updates_are_the_same(reconstruction, iterations, rng):
+    reading = READING | {"reconstruction": reconstruction, "iterations": iterations}
+    layer = layer_of(reading)
+    x = torch.rand(7, 6, 4, generator=rng)
+    own, info = update(reading).step(layer, x, Noise.for_batch(7))
+    by_autograd, other_info = Differentiated(reading).step(layer, x, Noise.for_batch(7))
+    assert not isinstance(update(reading), Differentiated)
+    torch.testing.assert_close(tuple(by_autograd), tuple(own), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(other_info.reconstruction, info.reconstruction)
+
+
+@pytest.mark.parametrize("reconstruction", ["alone", "together"])
+def test_capsules_that_are_off_do_not_learn(reconstruction, rng):
+    reading = READING | {"reconstruction": reconstruction, "on": "squash"}
+    layer = layer_of(reading)
+    with torch.no_grad():
+        layer.w_JNMI[1] = 0
+        layer.b[1] = 0  # z_1 = 0, so |squash(z_1)| = 0
+    gradients, _ = update(reading).step(layer, torch.rand(7, 6, 4, generator=rng), Noise.for_batch(7))
+    assert (gradients.w_JNMI.abs().sum((1, 2, 3)) > 0).tolist() == [True, False, True]
+
+
+def test_the_gradient_through_routing_differs(rng):
+    reading = READING | {"iterations": 3, "gradient": "through"}
+    layer = layer_of(reading)
+    x = torch.rand(7, 6, 4, generator=rng)
+    through, _ = Differentiated(reading).step(layer, x, Noise.for_batch(7))
+    fixed, _ = Differentiated(reading | {"gradient": "fixed"}).step(layer, x, Noise.for_batch(7))
+    difference = (through.w_JNMI - fixed.w_JNMI).abs().max()
+    assert 1e-5 < difference < fixed.w_JNMI.abs().max()
+    torch.testing.assert_close(through.a, fixed.a)
+
+
+def test_biases_start_and_learn_as_the_reading_says(model):
+    codes = codes_in_memory(model, data.load("digits", "train").pixels[:128])
+    mean_logit = torch.logit(torch.from_numpy(codes).float().mean(0), eps=1e-4)
+    still = {"epochs": 1, "learning_rate": 0.0}
+    trained = train(model, codes, READING | still | {"visible_bias": "mean"}).top
+    torch.testing.assert_close(trained.a.detach(), mean_logit, atol=1e-3, rtol=1e-3)
+    trained = train(model, codes, READING | {"epochs": 2}).top
+    assert not trained.a.any()
+    assert not trained.b.any()
+    trained = train(model, codes, READING | {"epochs": 2, "visible_bias": "zero", "hidden_bias": True}).top
+    assert trained.a.any()
+    assert trained.b.any()

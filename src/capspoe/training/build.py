@@ -3,6 +3,7 @@
 from capspoe.config import Config
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
+from capspoe.training.alone import CapsulesAlone
 from capspoe.training.capsule_stage import Annealing, CapsuleStage, Update
 from capspoe.training.cd import ContrastiveDivergence
 from capspoe.training.codec_stage import CodecStage
@@ -77,12 +78,12 @@ def capsule_update(config: Config, layer: CapsuleLayer, top: bool) -> Update:
     """Persistent chains in the top layer if they are asked for, else contrastive divergence."""
     if config.chains and top:
         return PersistentChains(layer, config.chains, config.gate_loss_weight, config.seed)
-    return ContrastiveDivergence(
-        config.cd_steps,
-        sample_hidden=config.hidden_states == "drawn",
-        sample_visible=config.visible_states == "drawn",
-        gate_loss_weight=config.gate_loss_weight,
-    )
+    sample_hidden = config.hidden_states == "drawn"
+    sample_visible = config.visible_states == "drawn"
+    # With the gate a capsule reconstructs alone in any case.
+    if config.reconstruction == "alone" and not layer.gate.one_on:
+        return CapsulesAlone(config.cd_steps, sample_hidden, sample_visible)
+    return ContrastiveDivergence(config.cd_steps, sample_hidden, sample_visible, config.gate_loss_weight)
 
 
 def gate_targets(config: Config, layer: CapsuleLayer) -> TargetFinder | None:

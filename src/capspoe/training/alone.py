@@ -1,0 +1,120 @@
+r"""One update of contrastive divergence in which each capsule reconstructs the image alone.
+
+Eq. 16 of the paper averages over P(x_j | x_i), the states of a *pair* of capsules. Read so, capsule j has a chain of
+its own, and no other capsule takes part in its reconstruction:
+
+.. math::
+    x_{i|j} = \sigma(c_{ij} W_{ij}^T h_j + a_i), \qquad
+    \Delta W_{ij} = c_{ij} (\langle x_i h_j \rangle_{data} - \langle x_{i|j} h_j \rangle_{model})
+
+So one capsule alone, which is how the paper generates, can make a whole image. The layer is then J RBMs that share
+their visible bias; a learns from the mean of their reconstructions.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from capspoe.errors import InputError
+from capspoe.model.checks import check_count
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.noise import Noise
+from capspoe.model.routed import Gradients
+from capspoe.training.cd import Info, diagnostics
+
+
+@dataclass(frozen=True)
+class CapsulesAlone:
+    """CD-k with a chain for each capsule, in a layer without a gate.
+
+    Parameters
+    ----------
+    k : steps of each Markov chain
+    sample_hidden : draw the hidden states of the chains; otherwise they hold their means
+    sample_visible : draw the visible states; otherwise they hold their probabilities, as in the paper
+    """
+
+    k: int = 1
+    sample_hidden: bool = True
+    sample_visible: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("k", self.k)
+
+    @torch.no_grad()
+    def step(
+        self,
+        layer: CapsuleLayer,
+        x: Float[Tensor, "B I M"],
+        noise: Noise,
+        temperature: float = 1.0,
+        target: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Gradients, Info]:
+        """The gradient for fixed c, estimated from a batch (ascent direction)."""
+        if layer.gate.one_on:
+            raise InputError("with the gate a capsule reconstructs alone anyway; use ContrastiveDivergence")
+        # Route, with W fixed.
+        c, z = layer(x)
+        r_BJI = layer.relative(c)
+        h_pos_BJN = layer.hidden_mean(z)
+
+        # Neurons before capsules, as in w: then a layer's weights and states are plain matrices.
+        x_BMI = x.transpose(1, 2).contiguous()
+        mean_BMI = torch.zeros_like(x_BMI)  # of the reconstructions
+        squared_error = x.new_zeros(())
+        w_JNMI = torch.empty_like(layer.w_JNMI)
+        b_JN = torch.empty_like(layer.b)
+        for j in range(layer.upper[0]):
+            r_B1I = None if r_BJI is None else r_BJI[:, j, None]
+            h_pos_BN = h_pos_BJN[:, j]
+            # The chain of capsule j, with c fixed. Every draw has a stream of its own.
+            h_neg_BN = h_pos_BN
+            for step in range(self.k):
+                stream = 1 + 2 * (step * layer.upper[0] + j)
+                h_BN = layer.neurons.sample(h_neg_BN, noise, stream) if self.sample_hidden else h_neg_BN
+                x_neg_BMI = reconstruct(layer, j, h_BN, r_B1I)
+                if self.sample_visible:
+                    uniform_BIM = noise.uniform(stream + 1, *layer.lower)
+                    x_neg_BMI = (uniform_BIM.transpose(1, 2) < x_neg_BMI).to(x_neg_BMI)
+                h_neg_BN = hidden_mean(layer, j, x_neg_BMI, r_B1I)
+            # Compare both of its ends.
+            positive_NMI = correlation(layer, x_BMI, h_pos_BN, r_B1I)
+            w_JNMI[j] = positive_NMI - correlation(layer, x_neg_BMI, h_neg_BN, r_B1I)
+            b_JN[j] = (h_pos_BN - h_neg_BN).mean(0)
+            mean_BMI += x_neg_BMI / layer.upper[0]
+            squared_error += (x_BMI - x_neg_BMI).square().mean() / layer.upper[0]
+        a_IM = (x_BMI - mean_BMI).mean(0).T
+        info = diagnostics(layer, x - mean_BMI.transpose(1, 2), layer.on_probability(z, x, temperature), c)
+        return Gradients(w_JNMI, a_IM, b_JN), info._replace(reconstruction=squared_error)
+
+
+def reconstruct(
+    layer: CapsuleLayer, j: int, h: Float[Tensor, "B N"], r: Float[Tensor, "B 1 I"] | None
+) -> Float[Tensor, "B M I"]:
+    """x_{i|j} = sigmoid(c_ij W_ij' h_j + a_i)."""
+    logits_BMI = (h @ layer.w_JNMI[j].flatten(1)).unflatten(1, layer.lower[::-1])
+    if r is not None:
+        logits_BMI = logits_BMI * r
+    return torch.sigmoid(logits_BMI + layer.a.T)
+
+
+def hidden_mean(
+    layer: CapsuleLayer, j: int, x: Float[Tensor, "B M I"], r: Float[Tensor, "B 1 I"] | None
+) -> Float[Tensor, "B N"]:
+    """E[h_j | x] for fixed c."""
+    weighted_BMI = x - layer.mu.T
+    if r is not None:
+        weighted_BMI = weighted_BMI * r
+    return layer.hidden_mean(weighted_BMI.flatten(1) @ layer.w_JNMI[j].flatten(1).T + layer.b[j])
+
+
+def correlation(
+    layer: CapsuleLayer, x: Float[Tensor, "B M I"], h: Float[Tensor, "B N"], r: Float[Tensor, "B 1 I"] | None
+) -> Float[Tensor, "N M I"]:
+    """Mean over the batch of r_ij h_j (x_i - mu_i)'."""
+    weighted_BMI = x - layer.mu.T
+    if r is not None:
+        weighted_BMI = weighted_BMI * r
+    return (h.T @ weighted_BMI.flatten(1) / len(x)).unflatten(1, layer.lower[::-1])

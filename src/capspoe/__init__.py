@@ -14,6 +14,7 @@ _PUBLIC = {
     "ConvAutoencoder": "capspoe.model.autoencoder",
     "Pixels": "capspoe.model.pixels",
     "Routing": "capspoe.model.routing",
+    "audit_routing": "capspoe.infer.audit",
     "fit": "capspoe.training.fit",
     "reverse_route": "capspoe.model.routing",
     "route": "capspoe.model.routing",

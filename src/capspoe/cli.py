@@ -21,6 +21,7 @@ COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "reconstruct": ("RUN", "images and their reconstructions, as .png"),
     "traverse": ("RUN", "what each dimension of a capsule's pose changes, as .png"),
     "routing": ("RUN", "how an image is routed, as .svg"),
+    "audit": ("RUN", "what routing changes: controls, starved capsules, as .svg and .json"),
     "report": ("[RUN]", "one page about the run, with every figure: report.html"),
     "explore": ("[RUN]", "play with the capsules in your browser"),
     "evaluate": ("RUN", "score a trained run beside baselines: evaluation.json and a table"),

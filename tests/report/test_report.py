@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,9 +208,12 @@ def test_commands_write_into_the_run(run_copy, capsys):
     assert out == [str(figures / f"traverse-{j}.png") for j in range(4)]
     _, out, _ = command(capsys, "routing", run_copy, "--image", 7)
     assert out == [str(figures / "routing-7.svg")]
+    _, out, _ = command(capsys, "audit", run_copy, "--count", 40)
+    assert out[:2] == [str(run_copy / "routing-audit.json"), str(figures / "routing-audit.svg")]
+    assert json.loads(Path(out[0]).read_text())[0]["inputs"] == 40
     _, out, _ = command(capsys, "reconstruct", run_copy, "--count", 3)
     assert out == [str(figures / "reconstructions.png")]
-    assert len(list(figures.iterdir())) == 7
+    assert len(list(figures.iterdir())) == 8
 
 
 WRONG = {

@@ -5,6 +5,7 @@ Figure of them. `sheet.write` stores a figure as .png or .svg. Figure 3 of the p
 is in `capspoe.run.pictures`.
 
     routing         Figure 1: how one image is routed
+    audit           routing beside uniform, shuffled, random and negated weights
     architecture    Figure 2: the network, with its sizes
     gallery         each capsule: its mean decoded, and the images for which it is on
     traversal       what each dimension of a capsule's pose changes

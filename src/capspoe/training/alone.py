@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from capspoe.errors import InputError
 from capspoe.model.checks import check_count
@@ -60,7 +61,7 @@ class CapsulesAlone:
         r_BJI = layer.relative(c)
         h_pos_BJN = layer.hidden_mean(z)
 
-        # Neurons before capsules, as in w: then a layer's weights and states are plain matrices.
+        # Neurons before capsules, as in w: then weights and states are plain matrices.
         x_BMI = x.transpose(1, 2).contiguous()
         mean_BMI = torch.zeros_like(x_BMI)  # of the reconstructions
         squared_error = x.new_zeros(())
@@ -78,13 +79,14 @@ class CapsulesAlone:
                 if self.sample_visible:
                     uniform_BIM = noise.uniform(stream + 1, *layer.lower)
                     x_neg_BMI = (uniform_BIM.transpose(1, 2) < x_neg_BMI).to(x_neg_BMI)
-                h_neg_BN = hidden_mean(layer, j, x_neg_BMI, r_B1I)
+                weighted_BV = weighted(layer, x_neg_BMI, r_B1I)
+                h_neg_BN = layer.hidden_mean(weighted_BV @ layer.w_JNMI[j].flatten(1).T + layer.b[j])
             # Compare both of its ends.
-            positive_NMI = correlation(layer, x_BMI, h_pos_BN, r_B1I)
-            w_JNMI[j] = positive_NMI - correlation(layer, x_neg_BMI, h_neg_BN, r_B1I)
+            w_NV = h_pos_BN.T @ weighted(layer, x_BMI, r_B1I) - h_neg_BN.T @ weighted_BV
+            w_JNMI[j] = w_NV.view_as(w_JNMI[j]) / len(x)
             b_JN[j] = (h_pos_BN - h_neg_BN).mean(0)
-            mean_BMI += x_neg_BMI / layer.upper[0]
-            squared_error += (x_BMI - x_neg_BMI).square().mean() / layer.upper[0]
+            mean_BMI.add_(x_neg_BMI, alpha=1 / layer.upper[0])
+            squared_error += F.mse_loss(x_neg_BMI, x_BMI) / layer.upper[0]
         a_IM = (x_BMI - mean_BMI).mean(0).T
         info = diagnostics(layer, x - mean_BMI.transpose(1, 2), layer.on_probability(z, x, temperature), c)
         return Gradients(w_JNMI, a_IM, b_JN), info._replace(reconstruction=squared_error)
@@ -96,25 +98,16 @@ def reconstruct(
     """x_{i|j} = sigmoid(c_ij W_ij' h_j + a_i)."""
     logits_BMI = (h @ layer.w_JNMI[j].flatten(1)).unflatten(1, layer.lower[::-1])
     if r is not None:
-        logits_BMI = logits_BMI * r
-    return torch.sigmoid(logits_BMI + layer.a.T)
+        logits_BMI *= r
+    return logits_BMI.add_(layer.a.T).sigmoid_()
 
 
-def hidden_mean(
-    layer: CapsuleLayer, j: int, x: Float[Tensor, "B M I"], r: Float[Tensor, "B 1 I"] | None
-) -> Float[Tensor, "B N"]:
-    """E[h_j | x] for fixed c."""
-    weighted_BMI = x - layer.mu.T
+def weighted(
+    layer: CapsuleLayer, x: Float[Tensor, "B M I"], r: Float[Tensor, "B 1 I"] | None
+) -> Float[Tensor, "B V"]:
+    """r_ij (x_i - mu_i), as one vector for each image."""
+    if layer.centred:
+        x = x - layer.mu.T
     if r is not None:
-        weighted_BMI = weighted_BMI * r
-    return layer.hidden_mean(weighted_BMI.flatten(1) @ layer.w_JNMI[j].flatten(1).T + layer.b[j])
-
-
-def correlation(
-    layer: CapsuleLayer, x: Float[Tensor, "B M I"], h: Float[Tensor, "B N"], r: Float[Tensor, "B 1 I"] | None
-) -> Float[Tensor, "N M I"]:
-    """Mean over the batch of r_ij h_j (x_i - mu_i)'."""
-    weighted_BMI = x - layer.mu.T
-    if r is not None:
-        weighted_BMI = weighted_BMI * r
-    return (h.T @ weighted_BMI.flatten(1) / len(x)).unflatten(1, layer.lower[::-1])
+        x = x * r
+    return x.flatten(1)

@@ -1,11 +1,9 @@
 """`capspoe sort`."""
 
-import os
-import shutil
-from importlib import resources
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -14,35 +12,12 @@ from capspoe.config import preset
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from capspoe.data import Dataset
     from capspoe.run.model import CapsulePoE
+    from capspoe.sorting.outputs import Arrangement
+    from capspoe.sorting.sorter import Sorted
 
-ODD = "odd"  # the group of images that the network reconstructs poorly
 FENCES = 3.0  # of the logarithm of the error: quartile distances above the upper quartile
-PAGE = """\
-<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ folder }}, sorted</title><link rel="icon" href="data:,">
-<style>{{ style }}
-section { margin-top: 32px; } nav { text-align: center; }
-.grid, nav { display: grid; grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); gap: 10px 4px; }
-.grid small { display: block; font-size: .74rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
-img { aspect-ratio: 1; object-fit: contain; image-rendering: auto; background: var(--card); border-radius: 6px; }
-</style></head><body>
-<h1>{{ folder }}, sorted</h1>
-<p>{{ count }} images in groups that look alike, found without labels. The clearest groups and the most typical images
-come first. <a href="groups.csv">groups.csv</a> has every image with its group, probability, typicality and pose.</p>
-<nav>{% for name, images in groups %}<a href="#{{ name }}"><img src="{{ images[0][1] }}" alt="">{{ name }}</a>
-{% endfor %}</nav>{% for name, images in groups %}
-<section id="{{ name }}"><h2>{{ name }}</h2>
-<p class="quiet">{{ images | length }} images{% if name == odd %} that look like no group{% endif %}</p>
-<div class="grid">{% for file, address in images %}
-<div><a href="{{ address }}"><img loading="lazy" src="{{ address }}" alt=""></a>
-<small title="{{ file }}">{{ file }}</small></div>
-{%- endfor %}</div></section>{% endfor %}</body></html>
-"""
+PLAIN_SECONDS = 5  # between lines of progress when stderr is not a terminal
 
 
 @command
@@ -50,123 +25,228 @@ def sort(
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER", help="The images.")],
     out: Path,
     groups: int | None = None,
+    features: Literal["auto", "outlines", "photos"] = "auto",
     link: bool = False,
     copy: bool = False,
+    regroup: bool = False,
+    train: bool = False,
     size: int | None = None,
     run: Path | None = None,
 ) -> None:
     """Sort a folder of images into groups that look alike, without labels.
 
-    Trains a network in OUT/run first, unless a finished one is there. Writes OUT/groups.csv and OUT/index.html, which
-    shows every group. Your images are never moved, changed or deleted.
+    Writes OUT/index.html, which shows every group, OUT/groups.csv and OUT/groups.json. Run it again after adding
+    images: only new ones are read, and groups keep their names. Name groups and move images in OUT/edits.csv. Your
+    images are never moved, changed or deleted.
 
     Args:
         out: The folder to write to.
         groups: Number of groups, without the group of odd images (default: estimated from the images).
+        features: What to compare. outlines: shapes and colours. photos: what images show, by a network that learned
+            from ImageNet's labels (pip install 'capspoe[photos]'). auto looks at the images.
         link: Also make a folder of links for each group.
         copy: Also make a folder of copies for each group.
-        size: Resize images to this many pixels for the network (default: as `capspoe train`).
-        run: Use this run instead of training one.
+        regroup: Group all images again, for when many have been added.
+        train: Also train a capsule for each group in OUT/run: poses in the table, samples, reconstructions.
+        size: With --train, resize images to this many pixels for the network (default: as `capspoe train`).
+        run: Group by the capsules of this run instead.
     """
+    check_options(folder, out, groups, link=link, copy=copy, train=train, size=size, run=run)
+    from capspoe.atomic import disk_errors
+    from capspoe.commands.encode import write_table
+    from capspoe.sorting.edits import read_edits, write_edits
+    from capspoe.sorting.outputs import arrange, files_by_group, ids_of, rows_of, write_folders, write_json
+    from capspoe.sorting.page import write_page
+    from capspoe.sorting.reading import describe_unread
+    from capspoe.sorting.sorter import Settings, sort_folder
+
+    began = time.monotonic()
+    progress = TerminalProgress()
+    folder = folder.resolve()
+    with progress:
+        result = sort_folder(folder, out, Settings(groups, features, regroup), progress)
+    skipped = describe_unread(result.library.unread, result.unsupported)
+    if skipped:
+        progress.info(f"skipped: {skipped}")
+    extra: dict[str, Any] = {}
+    if run is not None:
+        extra = group_by_capsules(result, run, folder)
+    ids = ids_of(result)
+    edits = read_edits(out / "edits.csv", set(ids), set(result.groups.names))
+    if edits.unknown:
+        progress.info(f"edits.csv: {len(edits.unknown)} lines name no group or image, such as {edits.unknown[0]}")
+    arrangement = arrange(result, edits)
+    if link or copy:
+        files = files_by_group(result, arrangement)
+        write_folders(files, folder, out, "copy" if copy else "link", out / "cache")
+    if train:
+        extra = train_capsules(result, arrangement, folder, out / "run", size)
+    rows = rows_of(result, arrangement, edits)
+    add_columns(rows, extra)
+    write_table({name: [row[name] for row in rows] for name in rows[0]}, out / "groups.csv")
+    with disk_errors(out):
+        write_json(result, arrangement, rows, out / "groups.json")
+        write_page(result, arrangement, skipped, out)
+        write_edits(out / "edits.csv", edits, ids)
+    print(summary(result, arrangement, time.monotonic() - began))
+    print(out / "index.html")
+    print(out / "groups.csv")
+    if run is not None or train:
+        print(f"  next      {command_line('explore', run or out / 'run')}")
+    else:
+        more = command_line("sort", folder, "--out", out, "--train")
+        print(f"  next      name groups in {out / 'edits.csv'}; {more} for poses, samples and reconstructions")
+
+
+def check_options(
+    folder: Path,
+    out: Path,
+    groups: int | None,
+    *,
+    link: bool,
+    copy: bool,
+    train: bool,
+    size: int | None,
+    run: Path | None,
+) -> None:
+    """Refuse what cannot be done, before anything is read."""
     if link and copy:
         raise InputError("choose --link or --copy, not both")
+    if train and run is not None:
+        raise InputError("choose --train or --run, not both: --run uses a network that is trained already")
+    if size is not None and not train:
+        raise InputError("--size is for the network; use it with --train")
+    if groups is not None and groups < 1:
+        raise InputError(f"--groups is {groups}; it must be at least 1")
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder of images")
     if out.resolve().is_relative_to(folder.resolve()):
         reason = "so that what is written is not sorted the next time"
         raise InputError(f"--out must be outside {folder}, {reason}")
+
+
+class TerminalProgress:
+    """Progress bars with an estimate of the time that is left; lines where there is no terminal."""
+
+    def __init__(self) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+        self.bars = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[left]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            transient=True,
+        )
+
+    def __enter__(self) -> "TerminalProgress":
+        self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def info(self, line: str) -> None:
+        self.console.print(line, markup=False, soft_wrap=True)
+
+    def stage(self, title: str, total: int) -> Callable[[int], None]:
+        task = self.bars.add_task(title, total=total, left="")
+        began = time.monotonic()
+        said_at = began - PLAIN_SECONDS + 1  # the first line after a second
+
+        def advance(done: int) -> None:
+            nonlocal said_at
+            now = time.monotonic()
+            left = (now - began) / max(done, 1) * (total - done)
+            words = f"about {left:.0f} s left"
+            self.bars.update(task, completed=done, left=words)
+            if not self.console.is_terminal and total > 10 and now - said_at >= PLAIN_SECONDS and done < total:
+                self.info(f"{title}: {done:,} of {total:,} images, {words}")
+                said_at = now
+
+        return advance
+
+
+def summary(result: "Sorted", arrangement: "Arrangement", seconds: float) -> str:
+    """One line about what was found."""
     import numpy as np
 
-    from capspoe.atomic import disk_errors
-    from capspoe.commands.encode import columns, encoded_blocks, write_table
-
-    network = run or out / "run"
-    model = find_model(network, folder, groups, size, train=run is None)
-    dataset = open_for_run(model, network, str(folder), "all")
-    known = None if run else training_groups(model, network, dataset)
-    table = columns(dataset, encoded_blocks(model, dataset, errors=True), known)
-    odd = odd_ones(np.array(table.pop("error")))
-    group_of = []
-    for is_odd, capsule in zip(odd, table.pop("capsule"), strict=True):
-        group_of.append(ODD if is_odd else f"group-{capsule:02d}")
-    table = {"file": table.pop("file"), "group": group_of, **table}
-
-    # The clearest groups come first, and in each group the most typical images.
-    typicality = np.array(table["typicality"])
-    clarity = {name: typicality[np.array(group_of) == name].mean() for name in set(group_of)}
-    clearest_first = sorted(clarity, key=lambda name: (-clarity[name], name))
-    files: dict[str, list[str]] = {name: [] for name in clearest_first}
-    for row in np.argsort(-typicality, kind="stable").tolist():
-        files[group_of[row]].append(table["file"][row])
-
-    if link or copy:
-        for name in files:
-            if (out / name).exists():
-                advice = "remove the old groups, or choose another --out"
-                raise InputError(f"{out / name} exists already; {advice}")
-    write_table(table, out / "groups.csv")
-    with disk_errors(out):
-        write_page(files, folder.resolve(), out)
-        if link or copy:
-            write_folders(files, folder.resolve(), out, copy)
-    count = len(set(group_of) - {ODD})
-    print(f"{len(group_of)} images in {count} groups; odd ones out: {group_of.count(ODD)}")
-    print(out / "index.html")
-    print(out / "groups.csv")
-    print(f"  next      {command_line('explore', network)}")
+    duplicates = result.duplicates
+    copies = int((duplicates.first != np.arange(len(duplicates.first))).sum())
+    exact = int(duplicates.exact.sum())
+    parts = [f"{len(result.library):,} images in {len(arrangement.names)} groups"]
+    parts.append(f"odd ones out: {int((arrangement.group < 0).sum())}")
+    if copies:
+        parts.append(f"there twice: {exact} exactly, {copies - exact} nearly")
+    if result.new:
+        parts.append(f"new: {len(result.new)}")
+    return f"{'; '.join(parts)} ({seconds:.0f} s)"
 
 
-def write_folders(groups: dict[str, list[str]], folder: Path, out: Path, copy: bool) -> None:
-    """Make a folder for each group, with copies of its images or links to them."""
-    for name, images in groups.items():
-        (out / name).mkdir()
-        for file in images:
-            source = folder / file
-            target = out / name / file.replace("/", "__")
-            if copy:
-                shutil.copy2(source, target)
-            else:
-                target.symlink_to(source)
+def add_columns(rows: list[dict[str, Any]], columns: dict[str, dict[str, Any]]) -> None:
+    """Add columns, each a value by file, to the rows of the table."""
+    for name, values in columns.items():
+        for row in rows:
+            row[name] = values[row["file"]]
 
 
-def find_model(run: Path, folder: Path, groups: int | None, size: int | None, train: bool) -> "CapsulePoE":
-    """The network of the run; with `train`, train it now unless it is finished."""
-    from capspoe.run import checkpoint
+def group_by_capsules(result: "Sorted", run: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    """Replace the groups by the capsules of a run; returns its columns of the table."""
+    import numpy as np
+
     from capspoe.run.model import CapsulePoE
+
+    model = CapsulePoE.load(run)
+    table = capsule_table(model, result, folder, run)
+    error = np.array(table["error"])
+    groups = result.groups
+    groups.group = np.where(odd_ones(error), -1, np.array(table["capsule"]))
+    groups.probability = np.array(table["probability"])
+    return pose_columns(table)
+
+
+def train_capsules(
+    result: "Sorted", arrangement: "Arrangement", folder: Path, run: Path, size: int | None
+) -> dict[str, dict[str, Any]]:
+    """Train a capsule for each group, unless that is done; returns the columns of the table that it gives."""
+    import numpy as np
+
+    from capspoe.data import Subset, open_dataset
     from capspoe.run.train import train_run
 
-    finished = False
-    if train and checkpoint.numbered(run):
-        finished = checkpoint.newest(run).state.stage == checkpoint.DONE
-    if train and not finished:
-        layers = f"{groups or 'auto'}x16"
-        config = preset("small", str(folder)).replace(layers=layers, size=size, skip_bad=True)
-        return train_run(config, run).model
-    model = CapsulePoE.load(run)
-    if groups not in (None, model.top.upper[0]):
-        raise InputError(f"{run} has {model.top.upper[0]} groups; choose another --out for {groups}")
-    return model
+    rows = np.flatnonzero(arrangement.group >= 0)
+    names = [result.groups.names[row] for row in rows.tolist()]
+    everything = open_dataset(folder, "all", size=size)
+    place = {name: k for k, name in enumerate(everything.file_names or [])}
+    images = Subset(everything, np.array([place[name] for name in names]))
+    config = preset("small", str(folder)).replace(layers=f"{len(arrangement.names)}x16", size=size, skip_bad=True)
+    model = train_run(config, run, given=images, groups=arrangement.group[rows]).model
+    return pose_columns(capsule_table(model, result, folder, run, arrangement.group))
 
 
-def training_groups(model: "CapsulePoE", run: Path, dataset: "Dataset") -> "np.ndarray":
-    """The group of each image that was clustered in training, (n,); -1 for others.
-
-    The network has an opinion of these images too, but the groups are what it was taught.
-    """
+def capsule_table(
+    model: "CapsulePoE", result: "Sorted", folder: Path, run: Path, known: Any = None
+) -> dict[str, Any]:
+    """What `capspoe encode` writes about the images of a library, in its order."""
     import numpy as np
 
-    from capspoe.run import checkpoint
+    from capspoe.commands.encode import columns, encoded_blocks
+    from capspoe.data import Subset
 
-    capsule = np.full(len(dataset), -1)
-    groups = checkpoint.newest(run).optimizer.get("gate_targets")
-    trained = open_for_run(model, run, None, "train").file_names
-    # Files may have come or gone since; then only the network knows.
-    if groups is None or trained is None or len(trained) != len(groups):
-        return capsule
-    group_of_file = dict(zip(trained, groups.tolist(), strict=True))
-    for row, file in enumerate(dataset.file_names or []):
-        capsule[row] = group_of_file.get(file, -1)
-    return capsule
+    dataset = open_for_run(model, run, str(folder), "all")
+    place = {name: k for k, name in enumerate(dataset.file_names or [])}
+    images = Subset(dataset, np.array([place[name] for name in result.groups.names]))
+    return columns(images, encoded_blocks(model, images, errors=True), known)
+
+
+def pose_columns(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Columns of the table from `capspoe encode`, by file."""
+    wanted = [name for name in table if name in ("capsule", "error") or name.startswith("pose_")]
+    return {name: dict(zip(table["file"], table[name], strict=True)) for name in wanted}
 
 
 def odd_ones(error: Any) -> Any:
@@ -176,24 +256,3 @@ def odd_ones(error: Any) -> Any:
     logarithm = np.log(np.maximum(error, 1e-9))
     low, high = np.quantile(logarithm, [0.25, 0.75])
     return logarithm > high + FENCES * (high - low)
-
-
-def write_page(groups: dict[str, list[str]], folder: Path, out: Path) -> None:
-    """Write contact sheets that show the images where they are."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    from capspoe.atomic import write_atomic
-
-    def address(file: str) -> str:
-        relative = os.path.relpath(folder / file, out.resolve())
-        return quote(os.fsencode(relative.replace(os.sep, "/")))
-
-    shown = []
-    for name, images in groups.items():
-        shown.append((name, [(file, address(file)) for file in images]))
-    style = Markup((resources.files("capspoe.report") / "style.css").read_text(encoding="utf-8"))
-    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
-    count = sum(map(len, groups.values()))
-    text = page.render(folder=folder.name, count=count, groups=shown, odd=ODD, style=style)
-    write_atomic(out / "index.html", text.encode(errors="replace"))

@@ -1,6 +1,7 @@
 """A folder of images: listed once, decoded on demand."""
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capspoe.data.datasets import Classes, Dataset, Failure, Labels, Read
-from capspoe.data.formats import EXTENSIONS, BadImage, decode, probe
+from capspoe.data.formats import BadImage, decode, probe, readable_extensions
 from capspoe.data.preprocess import Prepare
 from capspoe.data.splits import evenly_spaced, hash_names, split_rows
 from capspoe.errors import DataError
@@ -73,11 +74,17 @@ def open_folder(root: Path, split: str, prepare: Prepare) -> FolderDataset:
 
 
 def list_images(root: Path) -> list[str]:
-    """List the images under a folder by extension, as relative paths with `/`, sorted by their bytes.
+    """List the images under a folder by extension, as relative paths with `/`, sorted by their bytes."""
+    extensions = readable_extensions()
+    names = [name for name in list_files(root) if os.path.splitext(name)[1].lower() in extensions]
+    return sorted(names, key=os.fsencode)
+
+
+def list_files(root: Path) -> Iterator[str]:
+    """The files under a folder, as relative paths with `/`.
 
     Hidden files and folders are ignored. Links are followed, unless they lead back to a folder above them.
     """
-    names: list[str] = []
     # Folders to list: the path with a final `/`, and the device and inode of each folder above it.
     folders: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
     while folders:
@@ -93,11 +100,10 @@ def list_images(root: Path) -> list[str]:
                         continue
                     if entry.is_dir():
                         folders.append((f"{prefix}{entry.name}/", (*above, here)))
-                    elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS:
-                        names.append(prefix + entry.name)
+                    else:
+                        yield prefix + entry.name
         except OSError as error:
             raise DataError(f"{root / prefix}: cannot be listed ({error.strerror})") from error
-    return sorted(names, key=os.fsencode)
 
 
 def _labels(names: list[str], chosen: list[str], depth: int) -> tuple[Labels, Classes]:

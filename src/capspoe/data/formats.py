@@ -8,14 +8,16 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from capspoe.data.catalogue import Entry
-from capspoe.data.preprocess import Prepare, as_uint8, over_white, pixel_scale
+from capspoe.data.preprocess import Prepare, as_uint8, over_background, pixel_scale
 from capspoe.data.splits import hash_positions
 from capspoe.errors import DataError
 
@@ -28,12 +30,19 @@ EXTENSIONS = (
     *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".j2k", ".jpx", ".ico", ".pcx", ".sgi", ".dds"),
     *(".qoi", ".psd"),
 )
+HEIF_EXTENSIONS = (".heic", ".heif", ".hif")  # with the extra `heic`
+UNSUPPORTED = (  # pictures too, but nothing here reads them: reported, not ignored
+    *(".svg", ".svgz", ".eps", ".ps", ".pdf", ".ai", ".wmf", ".emf", ".xcf", ".kra", ".clip", ".indd"),
+    *(".raw", ".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".orf", ".rw2", ".raf"),
+    *(".pef", ".srw", ".x3f", ".jxl", ".jxr", ".exr", ".hdr", ".fits", ".fit"),
+)
 FORMATS = (  # without EPS and WMF: Pillow reads them by starting another program
     *("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "TGA", "JPEG2000", "ICO"),
-    *("PCX", "SGI", "DDS", "QOI", "PSD"),
+    *("PCX", "SGI", "DDS", "QOI", "PSD", "HEIF"),
 )
 SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 GREY_MODES = ("1", "L", "LA", "F", *SIXTEEN_BITS)
+RESIZABLE = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")  # modes
 ORIENTATION = 0x0112
 warnings.filterwarnings("ignore", module="PIL")  # about broken metadata and images that are refused below
 
@@ -128,11 +137,55 @@ def decode(path: Path, prepare: Prepare) -> NDArray[np.uint8]:
         return prepare.picture(_flatten(_upright(picture)))
 
 
+class Picture(NamedTuple):
+    """An image of mode L or RGB, reduced, and the size that it has in its file when upright."""
+
+    image: Image.Image
+    width: int
+    height: int
+
+
+def read_picture(path: Path, side: int) -> Picture:
+    """Return the first image of a file upright and with its proportions, its longer side at most `side` pixels."""
+    with _open(path) as picture:
+        if picture.format == "PNG":
+            with _open(path) as same:
+                same.verify()
+        width, height = picture.size
+        picture.draft(None, (side, side))
+        # Converting is cheaper once the image is small, but palettes and 16 bits cannot be resized.
+        if picture.mode in RESIZABLE:
+            picture.thumbnail((side, side), Image.Resampling.BICUBIC)
+        upright = _upright(picture)
+        if (upright.width > upright.height) != (picture.width > picture.height):
+            width, height = height, width
+        image = _flatten(upright)
+        image.thumbnail((side, side), Image.Resampling.BICUBIC)
+        return Picture(image, width, height)
+
+
+def readable_extensions() -> tuple[str, ...]:
+    """The extensions of the files that can be read here: HEIC needs the extra `heic`."""
+    return EXTENSIONS + HEIF_EXTENSIONS if _register_heif() else EXTENSIONS
+
+
+@cache
+def _register_heif() -> bool:
+    """Let Pillow read HEIC, if the package for it is installed."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener(thumbnails=False)
+    return True
+
+
 @contextmanager
 def _open(path: Path) -> Iterator[Image.Image]:
     """Open an image; whatever Pillow raises, then or later, becomes BadImage."""
     try:
         Image.init()
+        _register_heif()
         # Some of the formats are missing from some builds of Pillow.
         formats = [name for name in FORMATS if name in Image.OPEN]
         with Image.open(path, formats=formats) as picture:
@@ -166,7 +219,7 @@ def _has_colour(picture: Image.Image) -> bool:
 
 
 def _flatten(picture: Image.Image) -> Image.Image:
-    """Convert to mode L or RGB: transparency over white, 16 bits to 8."""
+    """Convert to mode L or RGB: transparency over a background, 16 bits to 8."""
     if picture.mode == "F":
         values = np.asarray(picture)
         return Image.fromarray(as_uint8(values, pixel_scale(values, "floats")))
@@ -178,7 +231,7 @@ def _flatten(picture: Image.Image) -> Image.Image:
         return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
     has_colour = _has_colour(picture)
     if picture.has_transparency_data:
-        picture = over_white(picture)
+        picture = over_background(picture)
     picture = picture.convert("RGB")
     if has_colour:
         return picture

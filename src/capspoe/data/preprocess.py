@@ -11,6 +11,8 @@ from capspoe.errors import DataError, InputError
 
 Size = int | tuple[int, int] | None
 MAX_SIDE = 4096
+NEARLY_WHITE = 240  # mean of the darkest channel over what is visible
+DARK_GREY = (64, 64, 64)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Prepare:
             raise InputError(f"{images} cannot be made {self.colour}; only 1, 3 or 4 can")
         if self.colour == "grey":
             channels = 1
-        elif self.colour == "rgb" or channels == 4:  # alpha is blended with white
+        elif self.colour == "rgb" or channels == 4:  # alpha is blended with a background
             channels = 3
         return *(self.crop or (height, width)), channels
 
@@ -64,7 +66,7 @@ class Prepare:
     def picture(self, picture: Image.Image) -> NDArray[np.uint8]:
         """Preprocess a Pillow image of mode L, RGB or RGBA to (H, W, C)."""
         if picture.mode == "RGBA":
-            picture = over_white(picture)
+            picture = over_background(picture)
         if self.colour:
             mode = "L" if self.colour == "grey" else "RGB"
             picture = picture.convert(mode)
@@ -79,10 +81,19 @@ class Prepare:
         return pixels[:, top : top + height, left : left + width]
 
 
-def over_white(picture: Image.Image) -> Image.Image:
-    """Blend a transparent image with a white background."""
+def over_background(picture: Image.Image) -> Image.Image:
+    """Blend a transparent image with white, or with dark grey if what is visible is nearly white."""
+    picture = picture.convert("RGBA")
     background = Image.new("RGBA", picture.size, "white")
-    return Image.alpha_composite(background, picture.convert("RGBA")).convert("RGB")
+    blended = Image.alpha_composite(background, picture).convert("RGB")
+    # A white icon on white would vanish.
+    small = np.asarray(picture.reduce(max(1, max(picture.size) // 64)), np.float32)
+    opacity = small[..., 3].sum()
+    light = (small[..., :3].min(-1) * small[..., 3]).sum()
+    if light > NEARLY_WHITE * max(opacity, 1):
+        background = Image.new("RGBA", picture.size, DARK_GREY)
+        return Image.alpha_composite(background, picture).convert("RGB")
+    return blended
 
 
 def pixel_scale(values: NDArray[Any], name: str) -> int:

@@ -84,11 +84,12 @@ def train_run(
     config: Config,
     folder: Path,
     resume: bool = False,
-    given: data.MapStyle | None = None,
+    given: data.MapStyle | data.Dataset | None = None,
     quiet: bool = False,
     callback: Listener | None = None,
+    groups: np.ndarray | None = None,
 ) -> Trained:
-    """Train into a folder; see `train`."""
+    """Train into a folder; see `train`. The gate's targets are `groups` (n,), if they are given."""
     config = config.replace(data=data.absolute(config.data))
     check(config)
     if config.threads:
@@ -110,7 +111,7 @@ def train_run(
             if callback and distributed.is_main():
                 log.listeners.append(callback)
             with contextlib.closing(log), log.stopping_on_signals():
-                train_stages(folder, model, dataset, stages, log, saved)
+                train_stages(folder, model, dataset, stages, log, saved, groups)
             return finished(model, log.seconds, was_done=False)
 
 
@@ -120,7 +121,7 @@ def finished(model: CapsulePoE, seconds: float, was_done: bool) -> Trained:
 
 
 def open_settings_and_images(
-    config: Config, folder: Path, resume: bool, given: data.MapStyle | None
+    config: Config, folder: Path, resume: bool, given: data.MapStyle | data.Dataset | None
 ) -> tuple[Config, data.Dataset]:
     """The settings of the run (those in the folder if it is resumed) and its images. Counts groups on request."""
     with distributed.fail_together():
@@ -164,6 +165,7 @@ def train_stages(
     stages: list[Stage],
     log: TrainingLog,
     saved: Saved | None,
+    groups: np.ndarray | None = None,
 ) -> None:
     """Do the rest of the training, with checkpoints in between."""
     with distributed.fail_together():
@@ -175,6 +177,8 @@ def train_stages(
     training = Training(
         model, dataset, lambda: codes_file.codes_in_folder(model, dataset, folder, log), info=log.info
     )
+    if groups is not None:
+        training.groups = torch.from_numpy(groups).to(torch.int32)
     run_stages(training, stages, [FolderCallback(folder, log)], start)
     state = training.state()
     del training  # closes the codes
@@ -270,7 +274,7 @@ def image_shape(config: Config, dataset: data.Dataset) -> tuple[int, int, int]:
     return min(crop, height), min(crop, width), colours
 
 
-def open_images(config: Config, given: data.MapStyle | None = None) -> data.Dataset:
+def open_images(config: Config, given: data.MapStyle | data.Dataset | None = None) -> data.Dataset:
     """The training images, decoded into memory if they fit."""
     c, colour = config, None if config.colour == "keep" else config.colour
     dataset: data.Dataset

@@ -215,7 +215,7 @@ def by_method(rows: list[Record]) -> dict[str, list[Record]]:
     return methods
 
 
-def clustering_parts(rows: list[Record]) -> Parts:
+def clustering_table(rows: list[Record]) -> str:
     """The rows of benchmarks/quality/clustering.py: scores of the clustered training images and of test images."""
     lines = []
     for method, seeds in by_method(rows).items():
@@ -227,7 +227,7 @@ def clustering_parts(rows: list[Record]) -> Parts:
                 cells.append(number([row[split][score] for row in seeds], 3) if measured else "")
         lines.append(cells)
     titles = ["method", "seeds", "ACC", "NMI", "ARI", "test ACC", "test NMI", "test ARI"]
-    return {"clustering": table(titles, lines)}
+    return table(titles, lines)
 
 
 def completion_parts(rows: list[Record]) -> Parts:
@@ -300,7 +300,8 @@ def vae_parts(record: Record) -> Parts:
 
 
 OTHER_PARTS: dict[str, Callable[[Any], Parts]] = {  # of records that are not of runs
-    "clustering": clustering_parts,
+    "clustering-mnist": lambda rows: {"clustering": clustering_table(rows)},
+    "clustering-fashion-mnist": lambda rows: {"clustering of fashion": clustering_table(rows)},
     "completion-mnist": completion_parts,
     "anomaly": anomaly_parts,
     "vae": vae_parts,

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks import records
 from benchmarks.pages.markdown import fill, number, table
+from capspoe.model.recognition import Recognition
 
 PAGE = Path(os.path.relpath(records.ROOT / "docs" / "scenes.md"))
 TEMPLATE = Path(__file__).parent / "scenes.md.in"
@@ -206,6 +207,8 @@ def page(folder: Path = records.FOLDER) -> str:
     for name, shown in TABLES.items():
         parts[name] = scene_table(stored_scenes(shown.data, folder), shown)
     parts["goals"] = goals_table(stored_scenes("mnist", folder))
+    weights = sum(parameter.numel() for parameter in Recognition((28, 28, 1), 20).parameters())
+    parts["weights"] = f"{round(weights, -3):,}"
     tried = [list(row.values()) for row in records.read("scenes-tried", folder=folder)]
     parts["tried"] = table(["", "both right", "instead of", "pairs"], tried)
     return fill(TEMPLATE.read_text(), parts)

@@ -100,14 +100,14 @@ class Config:
         "What the graph compares; upright-hog centres and de-slants. auto: hog or upright-hog, by the images.",
     )
     kinds: int = advanced(0, "Kinds to find first, then divided by appearance (0: as many as capsules).", 0, 10**6)
-    neighbours: int = advanced(5, "Neighbours of each image in the nearest-neighbour graph.", 1, 1000)
+    neighbours: int = advanced(10, "Neighbours of each image in the nearest-neighbour graph.", 1, 1000)
     gate_loss_weight: float = advanced(1.0, "Weight of the gate's cross-entropy loss.", 0, 1000)
     balance_rate: float = advanced(0.3, "Rate at which the gate's bias moves toward the targets' shares.", 0, 100)
     gate_temperature: float = advanced(30.0, "Initial temperature of the gate when annealing; it falls to 1.", 1, 1e6)
     anneal_fraction: float = advanced(0.7, "Fraction of stage 2 spent annealing.", 0, 1)
 
     # The recognition network (stage 3)
-    recognition_steps: int = setting(3000, "Steps of the recognition network, the amortised gate; 0: none.", 0, 1e7)
+    recognition_steps: int = setting(2000, "Steps of the recognition network, the amortised gate; 0: none.", 0, 1e7)
 
     # Sampling
     prior: Prior = setting("fitted", "Prior of poses: fitted to images, model (the energy), standard (the paper's).")  # noqa: RUF009

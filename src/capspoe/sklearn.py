@@ -69,7 +69,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         0 and 255 for uint8 images, 0 and 1 for images within that range, else the minimum and
         maximum of X: of all pixels, or of each feature.
     config : mapping of further settings of `capspoe train`, such as {"iterations": 1, "channels": 64};
-        {"recognition_steps": 3000} adds a recognition network, which names the capsule of new images better
+        {"recognition_steps": 2000} adds a recognition network, which names the capsule of new images better
     verbose : int, print progress if not 0
     random_state : int, RandomState or None
 

@@ -98,7 +98,7 @@ def test_the_search_in_chunks_is_that_of_users(model, images):
 
 def test_the_search_starts_from_other_poses(model, images):
     decoders = decoders_of(model)
-    bench = SimpleNamespace(model=model, tensor=model.tensor, names=np.arange(4), log_odds=lambda x: None)
+    bench = SimpleNamespace(model=model, tensor=model.tensor, names=np.arange(4), recognise=lambda x: None)
     scenes = Scenes(images[:3], images[:3, None].repeat(2, 1), None)
     batches = []
 

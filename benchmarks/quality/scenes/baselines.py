@@ -24,10 +24,10 @@ CANDIDATES = 100  # of them that are tried in pairs
 def by_groups(bench: Bench, scenes: Scenes, recognition: bool = True) -> Answer:
     """The search with principal components of spectral groups in the capsules' place."""
     x = bench.tensor(scenes.images)
-    odds = None
+    recognised = None
     if recognition:
-        odds = bench.log_odds(x)[:, capsule_of_group(bench)]
-    explanation = explain_by(principal_components(bench), x, scenes.objects.shape[1], odds)
+        recognised = bench.recognise(x).reordered(torch.from_numpy(capsule_of_group(bench)))
+    explanation = explain_by(principal_components(bench), x, scenes.objects.shape[1], recognised)
     return Answer(bench.group_names[explanation.capsule], explanation.objects, explanation.owner)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from capspoe.data import load
 from capspoe.errors import InputError
 from capspoe.infer.explain import Search
+from capspoe.model.recognition import Recognised
 from capspoe.model.routing import route
 from capspoe.run.model import CapsulePoE
 from capspoe.training.codes import codes_in_memory
@@ -57,9 +58,10 @@ class Bench:
         z = route(x - top.mu, scale * top.W, iterations, normalize, top.agreement, top.sharpness).z + top.b
         return top.on_probability(z, x), z
 
-    def log_odds(self, x: Tensor) -> Tensor:
-        """The log-odds of each capsule by the recognition network."""
-        return torch.cat([self.model.recognition(chunk) for chunk in x.split(Search.chunk_size)])
+    def recognise(self, x: Tensor) -> Recognised:
+        """What the recognition network says of images (B, C, H, W)."""
+        chunks = [self.model.recognition(chunk).log_odds for chunk in x.split(Search.chunk_size)]
+        return Recognised(torch.cat(chunks), self.model.recognition.couplings)
 
     def blank_logits(self, x: Tensor) -> Tensor:
         """Logits of the code of a blank image, (1, I, M)."""

@@ -29,10 +29,13 @@ def by_gate(bench: Bench, scenes: Scenes, normalize: str = "lower", iterations: 
 
 
 def by_recognition(bench: Bench, scenes: Scenes) -> Answer:
-    """The most probable capsules of the recognition network."""
-    odds = bench.log_odds(bench.tensor(scenes.images))
-    labels = bench.names[odds.argsort(1, descending=True).numpy()]
-    return Answer(labels[:, : objects_in(scenes)], proposed=labels[:, :NINE])
+    """The most probable set of capsules by the recognition network, and the labels of its nine best capsules."""
+    recognised = bench.recognise(bench.tensor(scenes.images))
+    sets = torch.combinations(torch.arange(bench.shape[0]), objects_in(scenes))
+    value = recognised.support(sets.expand(len(scenes.images), -1, -1))
+    best = sets[value.argmax(1)].numpy()
+    by_odds = recognised.log_odds.argsort(1, descending=True).numpy()
+    return Answer(bench.names[best], proposed=bench.names[by_odds[:, :NINE]])
 
 
 def by_search(bench: Bench, scenes: Scenes, compose: str = "maximum", shift: float = 0.0) -> Answer:
@@ -67,7 +70,7 @@ def by_changed_search(
         search = Search(start=poses)
     x = bench.tensor(scenes.images)
     decoders = decoders_of(bench.model)
-    explanation = explain_by(decoders, x, objects_in(scenes), bench.log_odds(x), composition, search)
+    explanation = explain_by(decoders, x, objects_in(scenes), bench.recognise(x), composition, search)
     return answer_of(bench, explanation)
 
 

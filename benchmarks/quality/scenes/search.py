@@ -18,6 +18,7 @@ from capspoe.infer.explain import (
     propose,
     search_steps,
 )
+from capspoe.model.recognition import Recognised
 
 DEFAULT = Search()
 FIT = Ascent(steps=25, rate=0.2)  # where poses alone are searched
@@ -34,18 +35,18 @@ def explain_by(
     decoders: Decoders,
     x: Tensor,
     k: int,
-    log_odds: Tensor | None = None,
+    recognised: Recognised | None = None,
     composition: Composition = MAXIMUM,
     search: Search = DEFAULT,
 ) -> Explanation:
-    """Explain images (B, C, H, W) by k objects each; log_odds are those of a recognition network, if there is one.
+    """Explain images (B, C, H, W) by k objects each, with what a recognition network says of them, if there is one.
 
     Whatever the search composes by, pixels are given to the objects by the maximum, so that rows are comparable.
     """
     parts = []
     for rows in torch.arange(len(x)).split(search.chunk_size):
-        odds = None if log_odds is None else log_odds[rows]
-        sets = last(search_steps(decoders, x[rows], k, composition, search, odds))
+        known = None if recognised is None else recognised.of(rows)
+        sets = last(search_steps(decoders, x[rows], k, composition, search, known))
         parts.append(Explanation.of(sets, MAXIMUM))
     return Explanation.concatenate(parts)
 

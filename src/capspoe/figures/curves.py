@@ -20,7 +20,7 @@ from capspoe.training.capsule_stage import depth_of
 STAGE = re.compile(r"autoencoder|capsules-[0-9]{1,4}|recognition")
 LOSSES = {  # by stage: the title of the chart, and of its line
     "autoencoder": ("Stage 1: loss of the autoencoder", "cross-entropy per pixel"),
-    "recognition": ("Stage 3: loss of the recognition network", "cross-entropy per capsule"),
+    "recognition": ("Stage 3: loss of the recognition network", "pseudo-likelihood loss per capsule"),
 }
 NEEDED = {"reconstruction", "baseline", "confidence", "temperature", "use"}  # for the charts of capsules
 

@@ -137,8 +137,8 @@ class CapsulePoE(Network):
             return
         height, width, colours = self.image
         self.recognition.eval()
-        log_odds = self.recognition(torch.ones(1, colours, height, width, device=self.device))
-        if not bool(torch.isfinite(log_odds).all()):
+        recognised = self.recognition(torch.ones(1, colours, height, width, device=self.device))
+        if not bool(torch.isfinite(recognised.log_odds).all()):
             raise damaged("the weights of the recognition network give NaN")
 
     def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:

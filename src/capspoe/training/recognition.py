@@ -19,7 +19,7 @@ from capspoe.errors import damaged
 from capspoe.infer.explain import COMPOSITIONS, move
 from capspoe.infer.polarity import Polarity
 from capspoe.model.network import Network, centre_crop
-from capspoe.model.recognition import Recognition
+from capspoe.model.recognition import Recognised, Recognition
 from capspoe.training.codes import code_batch
 from capspoe.training.optimizers import optimizer_tensors, restore_optimizer, set_learning_rate
 from capspoe.training.stage import Stage, Step, Training
@@ -45,7 +45,7 @@ SHORTER = 0.45  # factor on one of its sides
 
 @dataclass
 class RecognitionStage(Stage):
-    """Gradient descent on the cross-entropy of the capsules in a scene.
+    """Gradient descent on the negative pseudo-log-likelihood of the capsules in a scene.
 
     Every process does every step, on the same scenes.
 
@@ -56,7 +56,7 @@ class RecognitionStage(Stage):
     targets : finds the capsule of every training image; None takes the energy's most probable one
     """
 
-    count: int = 3000
+    count: int = 2000
     seed: int = 0
     targets: TargetFinder | None = None
 
@@ -95,8 +95,8 @@ class RecognitionStage(Stage):
             batch = scenes(self._images, self._on, random)
             done = step / last
             set_learning_rate(self._descent, RATE * min((done + 1 / last) / WARMUP, (1 - done) / (1 - WARMUP)))
-            log_odds = recognition.train()(batch.images.to(network.device))
-            loss = F.binary_cross_entropy_with_logits(log_odds, batch.on.to(network.device))
+            recognised = recognition.train()(batch.images.to(network.device))
+            loss = pseudo_loss(recognised, batch.on.to(network.device))
             self._descent.zero_grad()
             loss.backward()
             self._descent.step()
@@ -117,6 +117,14 @@ class RecognitionStage(Stage):
         if found is not None:
             return found.capsule.cpu().long()
         return energy_winners(training.network, training.codes)
+
+
+def pseudo_loss(recognised: Recognised, on: Float[Tensor, "B J"]) -> Float[Tensor, ""]:
+    """The negative pseudo-log-likelihood (Besag 1975) of which capsules are on, per capsule.
+
+    Given all other capsules, j is on with log-odds l_j plus the couplings to those that are on: no log Z is needed.
+    """
+    return F.binary_cross_entropy_with_logits(recognised.log_odds + on @ recognised.couplings, on)
 
 
 @torch.no_grad()

@@ -39,7 +39,7 @@ Search = Callable[[Float[Tensor, "n D"]], Int[np.ndarray, "n k"]]  # the nearest
 
 
 def spectral_groups(
-    points: np.ndarray, groups: int, neighbours: int = 5, seed: int = 0
+    points: np.ndarray, groups: int, neighbours: int = 10, seed: int = 0
 ) -> Int[np.ndarray, " n"] | None:
     """Group points by spectral clustering of their k-nearest-neighbour graph.
 
@@ -89,7 +89,7 @@ class Kinds(NamedTuple):
 
 
 def two_level_groups(
-    points: np.ndarray, appearance: np.ndarray, groups: int, kinds: int, neighbours: int = 5, seed: int = 0
+    points: np.ndarray, appearance: np.ndarray, groups: int, kinds: int, neighbours: int = 10, seed: int = 0
 ) -> Kinds | None:
     """Find kinds by spectral clustering, then divide each kind by k-means on what its images look like.
 
@@ -134,7 +134,7 @@ def proportional_shares(sizes: Int[np.ndarray, " K"], total: int) -> Int[np.ndar
     return shares
 
 
-def count_groups(points: np.ndarray, neighbours: int = 5, seed: int = 0) -> int:
+def count_groups(points: np.ndarray, neighbours: int = 10, seed: int = 0) -> int:
     """The smallest number of spectral groups whose modularity is within 1% of the highest; 1 for too few points.
 
     For images, codes or the points of a view (n, ...).
@@ -155,7 +155,7 @@ def distinct_sample(points: np.ndarray) -> Float[np.ndarray, "m V"]:
 
 
 def modularities(
-    points: Float[np.ndarray, "n V"], numbers: Sequence[int], neighbours: int = 5, seed: int = 0
+    points: Float[np.ndarray, "n V"], numbers: Sequence[int], neighbours: int = 10, seed: int = 0
 ) -> list[float]:
     """The modularity of as many spectral groups as each of the numbers says."""
     near = nearest_others(pca_points(points, seed), min(neighbours, len(points) - 1))

@@ -35,7 +35,7 @@ class SpectralTargets:
                  for each capsule at once
     """
 
-    neighbours: int = 5
+    neighbours: int = 10
     seed: int = 0
     view: str = "auto"
     kinds: int = 0

@@ -3,9 +3,9 @@ r"""Explain an image by several capsules at once: which objects are in it, and w
 A capsule with whitened pose v decodes to an image d_j(v). Objects are composed, strokes by the maximum. The best
 explanation of an image I by k capsules maximises
 
-.. math:: -\lambda \, |\max_m d_{j_m}(v_m) - I| - \tfrac{1}{4} \sum_m |v_m|^2 + \beta \sum_m \ell_{j_m}(I)
+.. math:: -\lambda \, |\max_m d_{j_m}(v_m) - I| - \tfrac{1}{4} \sum_m |v_m|^2 + \beta \log P(j_1, \dots, j_k \mid I)
 
-where the log-odds l_j of a recognition network, if there is one, say which capsules are in the image. No labels are
+where a recognition network, if there is one, gives the probability of a set of capsules. No labels are
 needed. The search has three steps.
 
 1. Proposals: fit every capsule alone. Ink where the image has none is penalised; missing ink is not, because another

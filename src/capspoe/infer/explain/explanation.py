@@ -113,8 +113,8 @@ def explain_steps(
     polarity = Polarity.of_network(network)
     ink = polarity.ink(images)
     decoders = decoders_of(network, search.logit_scale).then(polarity.ink)
-    log_odds = None if network.recognition is None else network.recognition(ink)
-    return search_steps(decoders, ink, k, composition, search, log_odds)
+    recognised = None if network.recognition is None else network.recognition(ink)
+    return search_steps(decoders, ink, k, composition, search, recognised)
 
 
 def explain(

@@ -2,11 +2,11 @@ r"""What the search maximises.
 
 Capsules :math:`j_m` with whitened poses :math:`v_m` decode to objects, whose composition should be the image I:
 
-.. math:: -\lambda \sum_p \rho(r_p) - \tfrac{1}{4} \sum_m |v_m|^2 + \beta \sum_m \ell_{j_m}(I),
+.. math:: -\lambda \sum_p \rho(r_p) - \tfrac{1}{4} \sum_m |v_m|^2 + \beta \log P(j_1, \dots, j_k \mid I),
           \qquad \rho(r) = \sqrt{r^2 + \epsilon^2} - \epsilon
 
-where r is the composition less the image, and l_j the log-odds that a recognition network gives capsule j (0 without
-one).
+where r is the composition less the image, and P the probability that a recognition network gives the set of capsules,
+apart from its constant (1 without a network).
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from capspoe.infer.explain.compose import MAXIMUM, Composition
 from capspoe.infer.explain.settings import DEFAULT, Search
-from capspoe.model.recognition import support
+from capspoe.model.recognition import Recognised
 
 PIXELS = (-3, -2, -1)  # the axes of an image
 
@@ -48,7 +48,7 @@ class Objective:
     images: Float[Tensor, "B C H W"]
     composition: Composition = MAXIMUM
     search: Search = DEFAULT
-    log_odds: Float[Tensor, "B J"] | None = None  # of each capsule, by a recognition network
+    recognised: Recognised | None = None  # what a recognition network says of the images
 
     def part(self, objects: Float[Tensor, "B s 1 C H W"]) -> Float[Tensor, "B s"]:
         """How well each object explains a part of its image."""
@@ -60,10 +60,10 @@ class Objective:
         return misfit(composed, self.images[:, None], self.search)
 
     def support(self, capsule: Int[Tensor, "B s k"]) -> Float[Tensor, "B s"]:
-        """beta times the log-odds of the capsules of every set; 0 without a recognition network."""
-        if self.log_odds is None:
+        """beta times the log-probability of every set of capsules; 0 without a recognition network."""
+        if self.recognised is None:
             return self.images.new_zeros(capsule.shape[:2])
-        return support(self.search.odds_weight * self.log_odds, capsule)
+        return self.search.recognition_weight * self.recognised.support(capsule)
 
     def pose_cost(self, pose: Float[Tensor, "B s k N"]) -> Float[Tensor, "B s"]:
         """A quarter of the squared lengths of the poses."""

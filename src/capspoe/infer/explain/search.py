@@ -14,6 +14,7 @@ from capspoe.infer.explain.decoders import Decoders
 from capspoe.infer.explain.objective import Objective, misfit, part_of
 from capspoe.infer.explain.settings import DEFAULT, Ascent, Decode, Search
 from capspoe.model.noise import Noise
+from capspoe.model.recognition import Recognised
 
 
 class Sets(NamedTuple):
@@ -53,7 +54,7 @@ def search_steps(
     k: int,
     composition: Composition = MAXIMUM,
     search: Search = DEFAULT,
-    log_odds: Float[Tensor, "B J"] | None = None,
+    recognised: Recognised | None = None,
 ) -> Iterator[Sets]:
     """Explain images by k capsules each; yields every step of the selection and the refinement, the best sets first.
 
@@ -64,14 +65,14 @@ def search_steps(
     k : number of objects in each image
     composition : how objects make up an image
     search : weights and effort
-    log_odds : of each capsule, by a recognition network
+    recognised : what a recognition network says of the images
     """
     most = min(search.max_objects, decoders.shape[0])
     if k > most:
         raise InputError(f"k must be at most {most}, not {k}")
     if search.shift:
         decoders = decoders.shifted(search.shift)
-    objective = Objective(images, composition, search.for_objects(k), log_odds)
+    objective = Objective(images, composition, search.for_objects(k), recognised)
 
     proposals = propose(decoders, objective)
     sets = select(proposals, k, objective)

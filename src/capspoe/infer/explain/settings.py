@@ -38,7 +38,7 @@ class Search:
     tolerance: float = 0.1  # epsilon: errors count squared below it, and by their absolute value above
     excess: float = 0.5  # factor on errors where a single object has ink and the image none: it may have a hole
     pose_weight: float = 0.25  # of |v|^2
-    odds_weight: float = 6.0  # beta, of the recognition network's log-odds
+    recognition_weight: float = 6.0  # beta, of the recognition network's log-probability
     object_cost: float = 16.0  # of each object, when their number is not given
     temperature: float = 4.0  # of the probabilities: with it, their mean over 192 pairs is the share of right sets
 

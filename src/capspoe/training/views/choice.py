@@ -15,14 +15,14 @@ NUMBERS = (10, 15, 20, 30)  # of groups
 PHOTOGRAPH = 0.7  # ink of the border from which on there is no background: .8 for CIFAR-10, .65 for digits in noise
 
 
-def find_view(name: str, images: Images, neighbours: int = 5, seed: int = 0) -> Features:
+def find_view(name: str, images: Images, neighbours: int = 10, seed: int = 0) -> Features:
     """A view by its name in `FUNCTIONS`, fitted to images; "auto" chooses the one that suits them."""
     if name == "auto":
         name = choose_view(images, neighbours, seed)
     return Features(FUNCTIONS[name], seed).fit(images)
 
 
-def choose_view(images: Images, neighbours: int = 5, seed: int = 0) -> str:
+def choose_view(images: Images, neighbours: int = 10, seed: int = 0) -> str:
     """The name of the view to find groups in: "hog" or "upright-hog".
 
     Removing the slant joins what only the slant separates, such as the slants of a digit, and the groups then have
@@ -43,7 +43,7 @@ def choose_view(images: Images, neighbours: int = 5, seed: int = 0) -> str:
     return max(scores, key=lambda name: scores[name])
 
 
-def view_scores(pixels: UInt8[np.ndarray, "n H W C"], neighbours: int = 5, seed: int = 0) -> dict[str, float]:
+def view_scores(pixels: UInt8[np.ndarray, "n H W C"], neighbours: int = 10, seed: int = 0) -> dict[str, float]:
     """The mean modularity of 10 to 30 spectral groups in each candidate; 0 for too few images.
 
     Modularities compare only views of the same kind. Pixels are no candidate: a few of their components, such as the

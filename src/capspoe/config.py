@@ -108,6 +108,7 @@ class Config:
 
     # The recognition network (stage 3)
     recognition_steps: int = setting(2000, "Steps of the recognition network, the amortised gate; 0: none.", 0, 1e7)
+    recognition_shift: float = advanced(2.5, "Pixels by which objects move in its training scenes.", 0, 1000)
 
     # Sampling
     prior: Prior = setting("fitted", "Prior of poses: fitted to images, model (the energy), standard (the paper's).")  # noqa: RUF009

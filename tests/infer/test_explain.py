@@ -15,6 +15,7 @@ from capspoe.infer import explain as E
 from capspoe.infer.polarity import Polarity
 from capspoe.model.build import build_network
 from capspoe.model.features import FeatureCode
+from capspoe.model.recognition import Recognised
 from capspoe.run.model import CapsulePoE
 
 J, N, SIDE = 6, 2, 12
@@ -98,12 +99,19 @@ def test_moved_strokes_are_found_where_they_are():
     assert errors[1] < errors[0] / 4
 
 
-def test_log_odds_decide_between_capsules_that_draw_the_same():
+def test_the_recognition_network_decides_between_capsules_that_draw_the_same():
     images, _ = scenes([(0, 1), (1, 2), (0, 2)])
     twins = decoders(lambda capsule, pose: strokes(capsule % 3, pose))
     odds = torch.tensor([0.0, 0, 0, 1, 1, 1]).repeat(3, 1)
-    for sign, expected in ((1, [[3, 4], [4, 5], [3, 5]]), (-1, [[0, 1], [1, 2], [0, 2]])):
-        sets = E.last(E.search_steps(twins, images, 2, log_odds=sign * odds))
+    mixed = torch.zeros(6, 6)
+    mixed[:3, 3:] = mixed[3:, :3] = 2  # one of either kind, though the second kind has the higher odds
+    cases = (
+        (Recognised(odds, 0 * mixed), [[3, 4], [4, 5], [3, 5]]),
+        (Recognised(-odds, 0 * mixed), [[0, 1], [1, 2], [0, 2]]),
+        (Recognised(odds * torch.tensor([1.0, 1, 1, 1, 2, 3]), mixed), [[0, 4], [1, 5], [0, 5]]),
+    )
+    for recognised, expected in cases:
+        sets = E.last(E.search_steps(twins, images, 2, recognised=recognised))
         assert sets.capsule[:, 0].sort(1).values.tolist() == expected
 
 
@@ -121,7 +129,9 @@ def test_proposals_start_where_they_are_told():
 def test_selected_sets_are_the_best_of_all_arrangements():
     """Against loops over every pair of proposals."""
     images, _ = scenes([(0, 3), (2, 5)])
-    objective = E.Objective(images, log_odds=torch.randn(2, J), search=E.Search(selected_sets=5, starts=1))
+    above = torch.randn(J, J).triu(1)
+    recognised = Recognised(torch.randn(2, J), above + above.T)
+    objective = E.Objective(images, recognised=recognised, search=E.Search(selected_sets=5, starts=1))
     proposals = E.propose(decoders(), objective)
     sets = E.select(proposals, 2, objective)
     for row in range(2):
@@ -129,8 +139,9 @@ def test_selected_sets_are_the_best_of_all_arrangements():
         for one, two in itertools.combinations(range(J), 2):
             composed = torch.maximum(proposals.objects[row, one, 0], proposals.objects[row, two, 0])
             poses = proposals.pose[row, [one, two]].square().sum() / 4
-            odds = 6 * (objective.log_odds[row, one] + objective.log_odds[row, two])
-            values[(one, two)] = float(odds - poses - E.misfit(composed, images[row], objective.search))
+            alone = recognised.log_odds[row, one] + recognised.log_odds[row, two]
+            support = 6 * (alone + recognised.couplings[one, two])
+            values[(one, two)] = float(support - poses - E.misfit(composed, images[row], objective.search))
         best = sorted(values, key=values.get, reverse=True)[:5]
         assert [tuple(sorted(pair)) for pair in sets.capsule[row].tolist()] == best
         assert sets.objective[row].tolist() == pytest.approx([values[pair] for pair in best], rel=1e-4)

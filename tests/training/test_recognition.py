@@ -66,6 +66,19 @@ def test_scenes_hold_one_to_three_images_whose_capsules_are_the_target():
     assert torch.equal(target[one][same], torch.from_numpy(on)[distance.argmin(1)[same]])
 
 
+def test_objects_move_by_at_most_the_shift(rng):
+    dot = torch.zeros(300, 1, 1, SIDE, SIDE)
+    dot[..., 5, 5] = 1
+    place = torch.arange(SIDE) - 5.0
+    for shift in (0.0, 1.0, 3.0):
+        moved = recognition.moved(dot, rng, shift)[:, 0, 0]
+        right = (moved.sum(1) * place).sum(1)
+        down = (moved.sum(2) * place).sum(1)
+        distance = torch.maximum(right.abs(), down.abs())
+        assert 0.9 * shift <= distance.max() <= shift + 1e-4
+        assert (distance < 1e-4).float().mean() > 0.5  # most scenes stay as they are
+
+
 def test_it_learns_to_name_the_capsules_of_one_object_and_of_two():
     pixels, on = bars()
     training = training_on_bars(pixels, on)

@@ -24,7 +24,7 @@ def build_stages(config: Config, network: Network) -> list[Stage]:
     targets = gate_targets(config, network.top)
     stages.append(PriorStage(config.seed, targets))
     if config.recognition_steps and network.top.gate.one_on and network.codec.has_images:
-        stages.append(RecognitionStage(config.recognition_steps, config.seed, targets))
+        stages.append(RecognitionStage(config.recognition_steps, config.seed, targets, config.recognition_shift))
     return stages
 
 

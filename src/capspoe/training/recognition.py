@@ -37,7 +37,6 @@ MAX_BYTES = 1 << 30  # of these images
 OBJECTS = (1, 1, 2, 2, 3)  # in a scene, equally often
 COMPOSED = ("maximum", "maximum", "sum", "occlusion")  # equally often; all scenes of a batch alike
 MOVED = 0.4  # fraction of the scenes whose objects are moved
-SHIFT = 2.5  # pixels by which they are moved, at most
 ERASED = 0.4  # fraction of the scenes of one object from which a rectangle is erased
 SIDES = (0.2, 1.0)  # of the rectangle, as fractions of the image's sides
 SHORTER = 0.45  # factor on one of its sides
@@ -54,11 +53,13 @@ class RecognitionStage(Stage):
     count : number of steps; fewer if these are more than MAX_EPOCHS passes over the images
     seed : of the initial weights and the scenes
     targets : finds the capsule of every training image; None takes the energy's most probable one
+    shift : pixels by which the objects of some scenes are moved, at most
     """
 
     count: int = 2000
     seed: int = 0
     targets: TargetFinder | None = None
+    shift: float = 2.5
 
     name = "recognition"
     title = "3 recognition"
@@ -92,7 +93,7 @@ class RecognitionStage(Stage):
         for step in range(first, last):
             seed = np.random.SeedSequence([self.seed % 2**64, STREAM, step]).generate_state(1, np.uint64)
             random = torch.Generator().manual_seed(int(seed[0] >> 1))
-            batch = scenes(self._images, self._on, random)
+            batch = scenes(self._images, self._on, random, shift=self.shift)
             done = step / last
             set_learning_rate(self._descent, RATE * min((done + 1 / last) / WARMUP, (1 - done) / (1 - WARMUP)))
             recognised = recognition.train()(batch.images.to(network.device))
@@ -157,7 +158,11 @@ class Scenes(NamedTuple):
 
 
 def scenes(
-    images: UInt8[Tensor, "n C H W"], on: Float[Tensor, "n J"], random: torch.Generator, count: int = BATCH
+    images: UInt8[Tensor, "n C H W"],
+    on: Float[Tensor, "n J"],
+    random: torch.Generator,
+    count: int = BATCH,
+    shift: float = RecognitionStage.shift,
 ) -> Scenes:
     """Superpose one to three images; some are moved, and a part of some single ones is erased."""
     # Every scene draws as many images as the largest needs, and blackens those it does not use.
@@ -167,7 +172,7 @@ def scenes(
     index = torch.randint(len(images), there.shape, generator=random)
     objects = images[index] / 255 * there[:, :, None, None, None]
 
-    objects = moved(objects, random)
+    objects = moved(objects, random, shift)
     composition = COMPOSITIONS[COMPOSED[int(torch.randint(len(COMPOSED), (), generator=random))]]
     scene = composition.compose(objects)
     rectangle = rectangles(count, images.shape[2:], random)
@@ -176,11 +181,11 @@ def scenes(
     return Scenes(scene, (on[index] * there[:, :, None]).amax(1))
 
 
-def moved(objects: Float[Tensor, "B k C H W"], random: torch.Generator) -> Float[Tensor, "B k C H W"]:
-    """Move each object of some scenes by a distance of its own."""
+def moved(objects: Float[Tensor, "B k C H W"], random: torch.Generator, shift: float) -> Float[Tensor, "B k C H W"]:
+    """Move each object of some scenes by a distance of its own, up to `shift` pixels in each direction."""
     direction = 2 * torch.rand(*objects.shape[:2], 2, generator=random) - 1
     some = torch.rand(len(objects), 1, 1, generator=random) < MOVED
-    pixels = SHIFT * (direction * some)
+    pixels = shift * (direction * some)
     return move(objects.flatten(0, 1), pixels.flatten(0, 1)).unflatten(0, objects.shape[:2])
 
 

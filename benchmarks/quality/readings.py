@@ -3,6 +3,8 @@
 A reading is a dict. `READING` has every entry with the value that the text suggests; `literal.py` tries the others.
 
     reconstruction   "together": all capsules reconstruct an image (Eq. 15). "alone": each for itself (Eq. 16)
+    reverse          weights on the way down. "same": c_ij of the way up, as the paper says. "full": 1, as if they
+                     were normalised over the one upper capsule that is on, which section 3.1 considers and declines
     visible_bias     "none", as in Eq. 9; "zero" or "mean": learned, as in Eq. 1, from 0 or the logit of the mean code
     hidden_bias      learned, as in Eq. 1
     hidden_states    "mean" or "drawn", in the chain
@@ -36,6 +38,7 @@ from capspoe.training.stage import Schedule
 Reading = dict[str, Any]
 READING: Reading = {
     "reconstruction": "alone",
+    "reverse": "same",
     "visible_bias": "none",
     "hidden_bias": False,
     "hidden_states": "mean",
@@ -120,6 +123,8 @@ class Differentiated:
         with torch.enable_grad():
             ascent = (minus_energy(x_BJMI, h_pos) - minus_energy(x_neg, h_neg)).mean()
         gradients = list(torch.autograd.grad(ascent, (w, a, b), retain_graph=through))
+        if self.reading["reverse"] == "full":
+            gradients[0] /= layer.fan  # so that the learning rate is that of W, whatever the number of lower capsules
         if through:
             # What W changes by way of c.
             (by_routing,) = torch.autograd.grad(ascent, layer.w_JNMI)
@@ -143,7 +148,11 @@ class Differentiated:
         h = mean
         if self.reading["hidden_states"] == "drawn":
             h = layer.sample_hidden(mean, noise, 1)
-        logits_BJMI = r_BJ1I * torch.einsum("bjn,jnmi->bjmi", h, layer.w_JNMI)
+        logits_BJMI = torch.einsum("bjn,jnmi->bjmi", h, layer.w_JNMI)
+        if self.reading["reverse"] == "full":
+            logits_BJMI *= layer.fan  # W = fan w
+        else:
+            logits_BJMI *= r_BJ1I
         if self.reading["reconstruction"] == "together":
             logits_BJMI = logits_BJMI.sum(1, keepdim=True).expand_as(logits_BJMI)
         x = torch.sigmoid(logits_BJMI + layer.a.T)
@@ -155,7 +164,7 @@ class Differentiated:
 
 def update(reading: Reading) -> Update:
     """The program's own update where it has one."""
-    if reading["on"] != "all" or reading["gradient"] != "fixed":
+    if reading["on"] != "all" or reading["gradient"] != "fixed" or reading["reverse"] != "same":
         return Differentiated(reading)
     kind = {"alone": CapsulesAlone, "together": ContrastiveDivergence}[reading["reconstruction"]]
     return kind(

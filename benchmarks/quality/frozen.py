@@ -8,6 +8,7 @@ import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -15,6 +16,7 @@ import safetensors.torch
 import capspoe
 from capspoe.config import Config
 from capspoe.evaluate.data import EvaluationData
+from capspoe.run.bundled import BUNDLED
 from capspoe.run.model import CapsulePoE
 from capspoe.run.train import image_shape, open_images
 from capspoe.training.build import codec_stage
@@ -26,13 +28,18 @@ SETTINGS = ("data", "size", "crop", "colour", "limit", "codec", "patch", "channe
 STAGE_SETTINGS = ("batch_size", "min_steps", "momentum", "warmup", "clip_norm", "seed")
 
 
-def codec_digest(config: Config) -> str:
-    """A name for the autoencoder of these settings, as this version of the code trains it."""
+def stage_1(config: Config) -> dict[str, Any]:
+    """The settings that the autoencoder depends on."""
     values = {}
     for name, value in asdict(config).items():
         if name in SETTINGS or name in STAGE_SETTINGS or name.startswith("autoencoder_"):
             values[name] = value
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    return values
+
+
+def codec_digest(config: Config) -> str:
+    """A name for the autoencoder of these settings, as this version of the code trains it."""
+    digest = hashlib.sha256(json.dumps(stage_1(config), sort_keys=True).encode())
     package = Path(capspoe.__file__).parent
     for source in SOURCES:
         digest.update((package / source).read_bytes())
@@ -40,7 +47,13 @@ def codec_digest(config: Config) -> str:
 
 
 def with_trained_codec(config: Config) -> CapsulePoE:
-    """A network of these settings whose autoencoder is trained and whose capsules are not."""
+    """A network of these settings whose autoencoder is trained and whose capsules are not.
+
+    The network that ships with the package lends its autoencoder if its settings are the same.
+    """
+    shipped = CapsulePoE.load(BUNDLED)
+    if stage_1(config) == stage_1(shipped.config):
+        return CapsulePoE.build(config, shipped.image, shipped.codec).eval()
     images = open_images(config)
     network = CapsulePoE.build(config, image_shape(config, images))
     file = FOLDER / f"{config.data}-{config.channels}-{codec_digest(config)}.safetensors"

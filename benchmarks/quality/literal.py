@@ -90,8 +90,8 @@ FULL_OTHERS: tuple[Reading, ...] = (
     {"on": "half"},
     {"iterations": 3},
 )
-LONGER: tuple[Reading, ...] = ({"images": 60_000}, {"epochs": 100})
-BEST = 2
+LONGER = {"images": 60_000}
+LONGEST = {"images": 60_000, "epochs": 20}
 
 
 class Judge:
@@ -217,10 +217,10 @@ def variations(reading: Reading) -> Iterable[Reading]:
     for name, values in OTHERS.items():
         for value in values:
             yield reading | {name: value}
-    for change in (*ROUTED, *TOGETHER):
-        yield reading | change
     for change in FULL_OTHERS:
         yield reading | FULL | change
+    for change in (*TOGETHER, *ROUTED):
+        yield reading | change
 
 
 def successive_halving(search: Search) -> None:
@@ -231,10 +231,11 @@ def successive_halving(search: Search) -> None:
     (best,) = search.best(1, reverse="same", **first)
     for visible_bias in ("zero", "mean"):
         search.run(best | {"visible_bias": visible_bias})
-    for longer in LONGER:
-        for reverse in ("same", "full"):
-            for reading in search.best(BEST, reverse=reverse, **first):
-                search.run(reading | longer)
+    for reverse in ("same", "full"):
+        for reading in search.best(2, reverse=reverse, **first):
+            search.run(reading | LONGER)
+        (best,) = search.best(1, reverse=reverse)
+        search.run(best | LONGEST)
 
 
 def measure(name: str, size: str) -> None:

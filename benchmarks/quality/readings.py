@@ -29,7 +29,7 @@ from capspoe.model.network import Network
 from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients
 from capspoe.model.routing import squash_length
-from capspoe.training.alone import CapsulesAlone
+from capspoe.training.alone import CapsulePairs, CapsulesAlone
 from capspoe.training.capsule_stage import CapsuleStage, Update
 from capspoe.training.cd import ContrastiveDivergence, Info, diagnostics
 from capspoe.training.fit import fit
@@ -148,11 +148,9 @@ class Differentiated:
         h = mean
         if self.reading["hidden_states"] == "drawn":
             h = layer.sample_hidden(mean, noise, 1)
-        logits_BJMI = torch.einsum("bjn,jnmi->bjmi", h, layer.w_JNMI)
+        logits_BJMI = r_BJ1I * torch.einsum("bjn,jnmi->bjmi", h, layer.w_JNMI)
         if self.reading["reverse"] == "full":
-            logits_BJMI *= layer.fan  # W = fan w
-        else:
-            logits_BJMI *= r_BJ1I
+            logits_BJMI *= layer.fan / r_BJ1I  # W = fan w
         if self.reading["reconstruction"] == "together":
             logits_BJMI = logits_BJMI.sum(1, keepdim=True).expand_as(logits_BJMI)
         x = torch.sigmoid(logits_BJMI + layer.a.T)
@@ -164,12 +162,16 @@ class Differentiated:
 
 def update(reading: Reading) -> Update:
     """The program's own update where it has one."""
-    if reading["on"] != "all" or reading["gradient"] != "fixed" or reading["reverse"] != "same":
+    if reading["on"] != "all" or reading["gradient"] != "fixed":
         return Differentiated(reading)
-    kind = {"alone": CapsulesAlone, "together": ContrastiveDivergence}[reading["reconstruction"]]
-    return kind(
-        sample_hidden=reading["hidden_states"] == "drawn", sample_visible=reading["visible_states"] == "drawn"
-    )
+    states = {
+        "sample_hidden": reading["hidden_states"] == "drawn",
+        "sample_visible": reading["visible_states"] == "drawn",
+    }
+    if reading["reconstruction"] == "together":
+        return ContrastiveDivergence(**states)
+    kind = {"same": CapsulesAlone, "full": CapsulePairs}[reading["reverse"]]
+    return kind(**states)
 
 
 def train(network: Network, codes: np.ndarray, reading: Reading, seed: int = 0) -> Network:

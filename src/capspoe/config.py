@@ -87,8 +87,9 @@ class Config:
     weight_decay: float = advanced(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10)
     chains: int = advanced(0, "Persistent chains in each capsule (gaussian neurons with the gate). 0: CD.", 0, 10**5)
     cd_steps: int = advanced(1, "Gibbs steps of contrastive divergence (CD-k).", 1, 10**6)
-    reconstruction: Literal["together", "alone"] = advanced(
-        "together", "Without the gate, capsules reconstruct an image together, or each alone (Eq. 16 of the paper)."
+    reconstruction: Literal["together", "alone", "pair"] = advanced(
+        "together",
+        "Without the gate: capsules reconstruct an image together, or each alone; pair: without c on the way down.",
     )
     hidden_states: Literal["drawn", "mean"] = advanced("drawn", "Hidden states of the chain: drawn, or their means.")
     visible_states: Literal["drawn", "mean"] = advanced("mean", "Visible states of the chain: drawn, or their means.")
@@ -118,7 +119,7 @@ class Config:
         None,
         "Factor on the decoded code's logits (default: the largest up to 5 that preserves brightness).",
         0.1,
-        100,
+        1e6,
     )
 
     # The run
@@ -232,8 +233,8 @@ _FOR_DATA: dict[str, dict[str, Any]] = {"cifar10": {"crop": 28}, "digits": {"bat
 _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0, "prior": "standard",
     "prior_scale": 1.0, "logit_scale": 1.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,
-    "autoencoder_weight_decay": 1e-5, "learning_rate": 0.02, "gate_targets": "none",
-    "warmup": 0.0, "clip_norm": None, "recognition_steps": 0,
+    "autoencoder_weight_decay": 1e-5, "learning_rate": 0.02, "gate_targets": "none", "reconstruction": "alone",
+    "hidden_states": "mean", "warmup": 0.0, "clip_norm": None, "recognition_steps": 0,
 }  # fmt: skip
 BINARY_RATE = 10.0  # binary neurons take a learning rate this many times that of gaussian ones
 

@@ -17,10 +17,10 @@ def layer_of(reading):
     return layer
 
 
-@pytest.mark.parametrize("reconstruction", ["alone", "together"])
+@pytest.mark.parametrize(("reconstruction", "reverse"), [("alone", "same"), ("alone", "full"), ("together", "same")])
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_both_updates_are_the_same(reconstruction, iterations, rng):
-    reading = READING | {"reconstruction": reconstruction, "iterations": iterations}
+def test_both_updates_are_the_same(reconstruction, reverse, iterations, rng):
+    reading = READING | {"reconstruction": reconstruction, "reverse": reverse, "iterations": iterations}
     layer = layer_of(reading)
     x = torch.rand(7, 6, 4, generator=rng)
     own, info = update(reading).step(layer, x, Noise.for_batch(7))

@@ -1,14 +1,18 @@
-r"""One update of contrastive divergence in which each capsule reconstructs the image alone.
+r"""Updates of contrastive divergence in which each capsule reconstructs the image alone.
 
 Eq. 16 of the paper averages over P(x_j | x_i), the states of a *pair* of capsules. Read so, capsule j has a chain of
 its own, and no other capsule takes part in its reconstruction:
 
 .. math::
     x_{i|j} = \sigma(c_{ij} W_{ij}^T h_j + a_i), \qquad
-    \Delta W_{ij} = c_{ij} (\langle x_i h_j \rangle_{data} - \langle x_{i|j} h_j \rangle_{model})
+    \Delta W_{ij} = c_{ij} (\langle x_i h_j \rangle_{data} - \langle x_{i|j} h'_j \rangle_{model})
 
-So one capsule alone, which is how the paper generates, can make a whole image. The layer is then J RBMs that share
-their visible bias; a learns from the mean of their reconstructions.
+with h'_j the mean of capsule j given its own reconstruction. So one capsule alone, which is how the paper generates,
+can make a whole image. The layer is then J RBMs that share their visible bias; a learns from the mean of their
+reconstructions. `CapsulesAlone` is this.
+
+`CapsulePairs` takes the energy of a pair (Eq. 8), which has no routing weight, on the way down:
+:math:`x_{i|j} = \sigma(W_{ij}^T h_j + a_i)`.
 """
 
 from dataclasses import dataclass
@@ -75,7 +79,7 @@ class CapsulesAlone:
             for step in range(self.k):
                 stream = 1 + 2 * (step * layer.upper[0] + j)
                 h_BN = layer.neurons.sample(h_neg_BN, noise, stream) if self.sample_hidden else h_neg_BN
-                x_neg_BMI = reconstruct(layer, j, h_BN, r_B1I)
+                x_neg_BMI = self.reconstruct(layer, j, h_BN, r_B1I)
                 if self.sample_visible:
                     uniform_BIM = noise.uniform(stream + 1, *layer.lower)
                     x_neg_BMI = (uniform_BIM.transpose(1, 2) < x_neg_BMI).to(x_neg_BMI)
@@ -83,7 +87,7 @@ class CapsulesAlone:
                 h_neg_BN = layer.hidden_mean(weighted_BV @ layer.w_JNMI[j].flatten(1).T + layer.b[j])
             # Compare both of its ends.
             w_NV = h_pos_BN.T @ weighted(layer, x_BMI, r_B1I) - h_neg_BN.T @ weighted_BV
-            w_JNMI[j] = w_NV.view_as(w_JNMI[j]) / len(x)
+            w_JNMI[j] = w_NV.view_as(w_JNMI[j]) / (len(x) * self.rate_unit(layer))
             b_JN[j] = (h_pos_BN - h_neg_BN).mean(0)
             mean_BMI.add_(x_neg_BMI, alpha=1 / layer.upper[0])
             squared_error += F.mse_loss(x_neg_BMI, x_BMI) / layer.upper[0]
@@ -91,15 +95,37 @@ class CapsulesAlone:
         info = diagnostics(layer, x - mean_BMI.transpose(1, 2), layer.on_probability(z, x, temperature), c)
         return Gradients(w_JNMI, a_IM, b_JN), info._replace(reconstruction=squared_error)
 
+    def reconstruct(
+        self, layer: CapsuleLayer, j: int, h: Float[Tensor, "B N"], r: Float[Tensor, "B 1 I"] | None
+    ) -> Float[Tensor, "B M I"]:
+        """x_{i|j} = sigmoid(c_ij W_ij' h_j + a_i)."""
+        logits_BMI = (h @ layer.w_JNMI[j].flatten(1)).unflatten(1, layer.lower[::-1])
+        if r is not None:
+            logits_BMI *= r
+        return logits_BMI.add_(layer.a.T).sigmoid_()
 
-def reconstruct(
-    layer: CapsuleLayer, j: int, h: Float[Tensor, "B N"], r: Float[Tensor, "B 1 I"] | None
-) -> Float[Tensor, "B M I"]:
-    """x_{i|j} = sigmoid(c_ij W_ij' h_j + a_i)."""
-    logits_BMI = (h @ layer.w_JNMI[j].flatten(1)).unflatten(1, layer.lower[::-1])
-    if r is not None:
-        logits_BMI *= r
-    return logits_BMI.add_(layer.a.T).sigmoid_()
+    def rate_unit(self, layer: CapsuleLayer) -> float:
+        """What the gradient of w is divided by, so that one learning rate suits all sizes of a layer."""
+        return 1.0
+
+
+class CapsulePairs(CapsulesAlone):
+    """The same, with the energy of a pair of capsules on the way down: its weight is 1, where c is about 1 / I.
+
+    Then z, a weighted mean on the way up, stays as small as the N(0, 1) that the paper draws it from. The forward and
+    the backward pass do not belong to one energy, which is why section 3.1 declines such weights. To generate, the
+    logits must be multiplied by the number of lower capsules (`--logit-scale`), and there can be no visible bias.
+    """
+
+    def reconstruct(
+        self, layer: CapsuleLayer, j: int, h: Float[Tensor, "B N"], r: Float[Tensor, "B 1 I"] | None
+    ) -> Float[Tensor, "B M I"]:
+        """x_{i|j} = sigmoid(W_ij' h_j + a_i), where W = fan w."""
+        return super().reconstruct(layer, j, layer.fan * h, None)
+
+    def rate_unit(self, layer: CapsuleLayer) -> float:
+        """The learning rate is that of W = fan w."""
+        return float(layer.fan)
 
 
 def weighted(

@@ -3,7 +3,7 @@
 from capspoe.config import Config
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
-from capspoe.training.alone import CapsulesAlone
+from capspoe.training.alone import CapsulePairs, CapsulesAlone
 from capspoe.training.capsule_stage import Annealing, CapsuleStage, Update
 from capspoe.training.cd import ContrastiveDivergence
 from capspoe.training.codec_stage import CodecStage
@@ -81,8 +81,9 @@ def capsule_update(config: Config, layer: CapsuleLayer, top: bool) -> Update:
     sample_hidden = config.hidden_states == "drawn"
     sample_visible = config.visible_states == "drawn"
     # With the gate a capsule reconstructs alone in any case.
-    if config.reconstruction == "alone" and not layer.gate.one_on:
-        return CapsulesAlone(config.cd_steps, sample_hidden, sample_visible)
+    if config.reconstruction != "together" and not layer.gate.one_on:
+        kind = {"alone": CapsulesAlone, "pair": CapsulePairs}[config.reconstruction]
+        return kind(config.cd_steps, sample_hidden, sample_visible)
     return ContrastiveDivergence(config.cd_steps, sample_hidden, sample_visible, config.gate_loss_weight)
 
 

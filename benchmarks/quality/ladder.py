@@ -1,0 +1,159 @@
+"""From the paper to the default: one departure at a time, and the default without each of them.
+
+    python -m benchmarks.quality.ladder [DATA ...] [--seeds N] [--epochs N]
+
+The first rung is `--literal` at the small size. Each rung adds one departure to the rung before; the last one is the
+default. Then each departure is removed from the default alone. All rungs train their capsules for the same epochs, on
+codes of one of two autoencoders: the paper's, and from the rung "code noise" on the default's. The last three rungs
+change only how samples are drawn, so they share the network of the rung before.
+
+Each rung adds a row to the record `ladder`, and rungs with a row are skipped. `drawn` are samples as the rung draws
+them; `energy` are the energy's own samples, where it has any (gaussian neurons and the gate).
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import records
+from benchmarks.quality.variants import SAMPLES, Workbench
+from capspoe.config import Config, preset
+from capspoe.errors import DivergedError
+from capspoe.infer.sample import sample
+from capspoe.model.network import Network
+from capspoe.model.prior import Sampling
+
+RECORD = "ladder"
+DEPENDS = (*records.TRAINING, "evaluate", "infer")
+DATA = ("mnist", "fashion-mnist")
+STAGE_1 = (
+    "dropout", "code_noise", "autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate",
+    "autoencoder_weight_decay", "warmup", "clip_norm", "min_steps",
+)  # fmt: skip
+# Each departure: its name, and the settings that take the default's value.
+DEPARTURES: dict[str, tuple[str, ...]] = {
+    "biases": ("bias",),
+    "centring": ("centred",),
+    "gaussian neurons": ("neurons", "learning_rate", "initial_std", "hidden_states"),
+    "gate, own visible biases": ("gate", "reconstruction"),
+    "gate targets": ("gate_targets",),
+    "code noise": STAGE_1,
+    "fitted prior": ("prior",),
+    "prior scale": ("prior_scale",),
+    "logit scale": ("logit_scale",),
+}
+SAMPLING = ("fitted prior", "prior scale", "logit scale")  # departures that need no training
+
+
+def default(name: str) -> Config:
+    return preset("small", name)
+
+
+def literal(name: str) -> Config:
+    """The paper's settings at the small size."""
+    return preset(data=name, literal=True).replace(channels=default(name).channels, autoencoder_epochs=3)
+
+
+def rungs(name: str) -> dict[str, Config]:
+    """The ladder, from the bottom."""
+    config = literal(name)
+    ladder = {"the paper": config}
+    for departure, settings in DEPARTURES.items():
+        config = config.replace(**{setting: getattr(default(name), setting) for setting in settings})
+        ladder[f"+ {departure}"] = config
+    return ladder
+
+
+def removals(name: str) -> dict[str, Config]:
+    """The default, and the default without each departure."""
+    configs = {"the default": default(name)}
+    for departure, settings in DEPARTURES.items():
+        paper = {setting: getattr(literal(name), setting) for setting in settings}
+        if departure == "gaussian neurons":
+            # The rate that suits binary neurons with a gate; the paper's suits its own training.
+            paper = {"neurons": "binary", "learning_rate": preset("small", name, neurons="binary").learning_rate}
+        if departure == "gate, own visible biases":
+            paper["neurons"] = "binary"  # without a gate gaussian neurons diverge
+            paper["learning_rate"] = literal(name).learning_rate
+            paper["initial_std"] = literal(name).initial_std
+        configs[f"without {departure}"] = default(name).replace(**paper)
+    return configs
+
+
+class Ladder:
+    """The rungs of a data set that were climbed, and their scores."""
+
+    def __init__(self, name: str, seed: int, epochs: int) -> None:
+        self.name = name
+        self.seed = seed
+        self.epochs = epochs
+        self.rows: list[dict[str, Any]] = records.read(RECORD, default=[])
+        self.benches: dict[str, Workbench] = {}
+        self.trained: tuple[Config, Network] | None = None
+
+    def bench(self, config: Config) -> Workbench:
+        """Of the paper's autoencoder, or of the default's."""
+        kind = "noise" if config.code_noise else "plain"
+        if kind not in self.benches:
+            self.benches[kind] = Workbench(config)
+        return self.benches[kind]
+
+    def climb(self, part: str, rung: str, config: Config) -> None:
+        """Train a rung, unless only its sampling differs from the last one, and add its scores."""
+        key = {"data": self.name, "part": part, "rung": rung, "seed": self.seed, "epochs": self.epochs}
+        if any(key.items() <= row.items() for row in self.rows):
+            return
+        began = time.monotonic()
+        bench = self.bench(config)
+        config = config.replace(epochs=self.epochs, min_steps=0, seed=self.seed)
+        try:
+            network = self.network(bench, config)
+            row = key | {"drawn": bench.generation(network)} | bench.recognition(network)
+            if network.top.gate.one_on and network.top.neurons.real:
+                images = sample(network, SAMPLES // 4, prior="model", seed=0).images
+                row["energy"] = {"fid": round(bench.frozen.data.generation(images)["fid"], 1)}
+        except DivergedError as error:
+            row = key | {"diverged": str(error)}
+        row["seconds"] = round(time.monotonic() - began, 1)
+        self.rows.append(row)
+        records.write(RECORD, self.rows, DEPENDS, extends=True)
+        print(json.dumps(row), flush=True)
+
+    def network(self, bench: Workbench, config: Config) -> Network:
+        sampling = Sampling(config.prior, config.prior_scale, config.logit_scale)
+        same = {"prior": "fitted", "prior_scale": 1.0, "logit_scale": 1.0}  # do not matter for training
+        key = config.replace(**same)
+        if self.trained is None or self.trained[0] != key:
+            self.trained = (key, bench.train(config))
+        network = self.trained[1]
+        network.sampling = sampling
+        return network
+
+
+def run(name: str, seed: int, epochs: int) -> None:
+    ladder = Ladder(name, seed, epochs)
+    for rung, config in rungs(name).items():
+        ladder.climb("ladder", rung, config)
+    for rung, config in removals(name).items():
+        if rung.removeprefix("without ") in SAMPLING:
+            ladder.climb("removals", rung, config)
+    for rung, config in removals(name).items():
+        if rung.removeprefix("without ") not in SAMPLING:
+            ladder.climb("removals", rung, config)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="*", metavar="DATA", default=DATA, help=f"default: {' '.join(DATA)}")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=3, help="of stage 2 (the preset has 10)")
+    options = parser.parse_args(arguments)
+    for name in options.data:
+        for seed in range(options.seeds):
+            run(name, seed, options.epochs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What routing is worth: capsules trained with routing, without it, and with controls.
+
+    python -m benchmarks.quality.routing [DATA ...] [--seeds N] [--epochs N]
+
+Each variant trains its capsules on the same codes and gate targets (see `variants.py`). In the controls the layer
+routes as usual, and its weights are then shuffled among the lower capsules, or replaced by random ones with the same
+spread; "negated" has agreement of the wrong sign. They are trained so, not only tested so: `capspoe audit` does that.
+
+Each variant and seed adds a row to the record `routing`, and those with a row are skipped: run it again with more
+seeds to add them.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from benchmarks import records
+from benchmarks.quality.variants import Workbench, mean_and_range
+from capspoe.config import Config, preset
+from capspoe.infer.audit import WeightsOf, controls
+from capspoe.model.build import build_layers
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.routing import Routing
+
+RECORD = "routing"
+DEPENDS = (*records.TRAINING, "evaluate", "infer")
+DATA = ("mnist", "fashion-mnist")
+# Settings of each variant, and the control that replaces the weights.
+VARIANTS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "no routing": ({"iterations": 1}, None),
+    "routing": ({}, None),
+    "routing, sharpness 3": ({"sharpness": 3.0}, None),
+    "negated": ({"sharpness": -1.0}, None),
+    "shuffled": ({}, "shuffled"),
+    "random": ({}, "random"),
+    "over the upper capsules": ({"normalize": "upper"}, None),
+    "over the upper capsules, sharpness 3": ({"normalize": "upper", "sharpness": 3.0}, None),
+}
+SCORES = ("fid", "recall", "purity", "probe")
+
+
+class ControlledLayer(CapsuleLayer):
+    """A layer whose routing weights are replaced by those of a control, in training and afterwards."""
+
+    control: WeightsOf
+
+    def forward(self, x: Float[Tensor, "B I M"]) -> Routing:
+        own = super().forward(x)
+        c = self.control(x, own.c)
+        return Routing(c, self.preactivation(x, c))
+
+
+def controlled_layer(config: Config, lower: tuple[int, int], control: str) -> ControlledLayer:
+    """The layer of these settings with a control."""
+    (plain,) = build_layers(config, lower)
+    layer = ControlledLayer(
+        plain.lower,
+        plain.upper,
+        config.iterations,
+        normalize=config.normalize,
+        agreement=config.agreement,
+        sharpness=config.sharpness,
+        initial_std=config.initial_std,
+        seed=config.seed,
+    )
+    layer.control = controls(layer, torch.Generator().manual_seed(config.seed))[control]
+    return layer
+
+
+def measure(bench: Workbench, config: Config, control: str | None) -> dict[str, float]:
+    """Train one variant and score it."""
+    layer = None
+    if control is not None:
+        layer = controlled_layer(config, bench.frozen.network.codec.capsules, control)
+    network = bench.train(config, layer)
+    return bench.generation(network) | bench.recognition(network)
+
+
+def run(name: str, seeds: int, epochs: int) -> None:
+    """Add the rows of a data set that are missing."""
+    rows: list[dict[str, Any]] = records.read(RECORD, default=[])
+    bench: Workbench | None = None
+    for seed in range(seeds):
+        for variant, (settings, control) in VARIANTS.items():
+            key = {"data": name, "variant": variant, "seed": seed, "epochs": epochs}
+            if any(key.items() <= row.items() for row in rows):
+                continue
+            bench = bench or Workbench(preset("small", name))
+            began = time.monotonic()
+            config = preset("small", name).replace(epochs=epochs, min_steps=0, seed=seed, **settings)
+            row = key | measure(bench, config, control)
+            row["seconds"] = round(time.monotonic() - began, 1)
+            rows.append(row)
+            records.write(RECORD, rows, DEPENDS, extends=True)
+            print(json.dumps(row), flush=True)
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """A table of means and half ranges across seeds, for each data set."""
+    lines = ["| data | variant | seeds | " + " | ".join(SCORES) + " |", "|---|---|---|" + "---|" * len(SCORES)]
+    for name in DATA:
+        for variant in VARIANTS:
+            own = [row for row in rows if row["data"] == name and row["variant"] == variant]
+            if not own:
+                continue
+            cells = []
+            for score in SCORES:
+                values = mean_and_range([row[score] for row in own])
+                cells.append(f"{values['mean']:.4g} ± {values['half_range']:.2g}")
+            lines.append(f"| {name} | {variant} | {len(own)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="*", metavar="DATA", default=DATA, help=f"default: {' '.join(DATA)}")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=3, help="of stage 2 (the preset has 10)")
+    options = parser.parse_args(arguments)
+    for name in options.data:
+        run(name, options.seeds, options.epochs)
+    print(summary(records.read(RECORD, default=[])))
+
+
+if __name__ == "__main__":
+    main()

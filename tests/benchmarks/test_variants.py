@@ -1,0 +1,93 @@
+"""Variants of the capsules above one autoencoder."""
+
+import itertools
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.quality import frozen, ladder, routing, variants
+from sklearn.linear_model import Ridge
+
+from capspoe.config import preset
+
+QUICK = {
+    "channels": 8,
+    "layers": "4x6",
+    "autoencoder_epochs": 1,
+    "epochs": 1,
+    "min_steps": 20,
+    "limit": 300,
+    "prior_components": 2,
+}
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    for module in (frozen, variants):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
+    return variants.Workbench(preset("small", "digits").replace(**QUICK))
+
+
+def test_variants_share_an_autoencoder_and_targets(bench, tmp_path):
+    network = bench.train(bench.config)
+    again = variants.Workbench(bench.config)
+    assert again.targets.groups.tolist() == bench.targets.groups.tolist()
+    for one, other in zip(network.codec.parameters(), again.frozen.network.codec.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert len(list(tmp_path.iterdir())) == 2
+    scores = bench.recognition(network)
+    assert 0.1 < scores["purity"] <= 1
+    assert 0.3 < scores["probe"] <= 1
+
+
+def test_a_control_replaces_the_weights(bench):
+    config = bench.config.replace(epochs=1)
+    layer = routing.controlled_layer(config, bench.frozen.network.codec.capsules, "shuffled")
+    x = torch.from_numpy(bench.frozen.codes[:7]).float()
+    c, z = layer(x)
+    own, _ = super(routing.ControlledLayer, layer).forward(x)
+    torch.testing.assert_close(c.sort(2).values, own.sort(2).values)
+    assert (c != own).any()
+    torch.testing.assert_close(z, layer.preactivation(x, c))
+    before = layer.w_JNMI.detach().clone()
+    assert bench.train(config, layer).top is layer
+    assert (layer.w_JNMI != before).any()
+
+
+def test_the_probe_is_ridge_regression(rng):
+    labels = torch.arange(300) % 5
+    x = torch.randn(300, 8, generator=rng) + 2 * torch.eye(8)[labels]
+    z = ((x - x[:200].mean(0)) / x[:200].std(0)).numpy()
+    one_hot = np.eye(5)[labels]
+    model = Ridge(alpha=variants.RIDGE * 200).fit(z[:200], one_hot[:200])
+    expected = (model.predict(z[200:]).argmax(1) == labels[200:].numpy()).mean()
+    assert variants.ridge_probe(x[:200], labels[:200], x[200:], labels[200:]) == pytest.approx(expected)
+
+
+def test_a_summary_has_means_and_half_ranges():
+    rows = []
+    for seed, fid in enumerate((8.0, 9.0)):
+        scores = {"fid": fid, "recall": 0.8, "purity": 0.9, "probe": 0.93}
+        rows.append({"data": "mnist", "variant": "routing", "seed": seed} | scores)
+    last = routing.summary(rows).splitlines()[-1]
+    assert last == "| mnist | routing | 2 | 8.5 ± 0.5 | 0.8 ± 0 | 0.9 ± 0 | 0.93 ± 0 |"
+
+
+def test_the_ladder_leads_from_the_paper_to_the_default():
+    """One departure on each rung; what is left at the top is set alike for all rungs, or not used."""
+    rungs = list(ladder.rungs("mnist").values())
+    assert rungs[0] == ladder.literal("mnist")
+    for below, above in itertools.pairwise(rungs):
+        assert below != above
+    top, default = asdict(rungs[-1]), asdict(ladder.default("mnist"))
+    different = {name for name in top if top[name] != default[name]}
+    assert different == {"epochs", "recognition_steps"}
+
+
+def test_each_removal_differs_from_the_default():
+    configs = ladder.removals("mnist")
+    default = configs.pop("the default")
+    assert len(configs) == len(ladder.DEPARTURES)
+    assert all(config != default for config in configs.values())
+    assert configs["without gate targets"] == default.replace(gate_targets="none")

@@ -53,6 +53,7 @@ CHANNELS = {"small": 32, "paper": 128}
 AUTOENCODER_EPOCHS = {"small": 3, "paper": 2}
 SAMPLES = 1000
 BLUR = 1.5  # pixels
+POSES = 500  # images whose poses are compared with N(0, 1)
 REAL = 2000  # test images that samples are compared with one by one
 # Values to try beside those of READING, each alone.
 OTHERS: dict[str, tuple[Any, ...]] = {
@@ -144,6 +145,13 @@ def paper_samples(network: Network, count: int, factor: float = 1.0) -> np.ndarr
     return network.array(torch.cat(images))
 
 
+@torch.no_grad()
+def pose_deviation(network: Network, codes: np.ndarray) -> float:
+    """Standard deviation of z over images, averaged over the neurons; the paper draws it from N(0, 1)."""
+    z = network.top(torch.from_numpy(codes[:POSES]).float()).z
+    return float(z.std(0).mean())
+
+
 class Search:
     """The readings of a data set that were tried, and their scores."""
 
@@ -192,6 +200,7 @@ class Search:
             number = len(self.rows)
             write_png(picture, self.pictures / f"{number}-{factor}.png")
         row["weights_std"] = round(float(network.top.w_JNMI.detach().std()), 6)
+        row["pose_std"] = round(pose_deviation(network, self.frozen.codes), 3)
         row["seconds"] = round(time.monotonic() - began, 1)
         self.add(row)
 

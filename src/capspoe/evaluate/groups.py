@@ -144,12 +144,12 @@ class LinearGroups:
 
 
 def draw(prior: CapsulePrior, data: EvaluationData, scale: float | None) -> tuple[Tensor, Tensor]:
-    """Groups (n,) in proportion to their use, and latents (n, N) from their mixtures.
+    """Groups (n,) in exact proportion to their use, and latents (n, N) from their mixtures.
 
     Without a scale, each group's latents are drawn from one Gaussian.
     """
     noise = Noise(data.seed, 0, torch.arange(data.samples))
-    group = noise.choose(100, prior.use.expand(data.samples, -1))
+    group = prior.choose(noise)
     if scale is None:
         return group, prior.from_white(group, noise.normal(102, prior.mean.shape[-1]))
     return group, prior.sample(group, noise, scale)

@@ -19,8 +19,7 @@ from capspoe.model.routed import Slots
 
 STEPS = 200  # transitions of Hamiltonian Monte Carlo from noise to a sample
 LEAPS = 16  # leapfrog steps of each
-CAPSULE_STREAM = 100  # streams of random numbers; 101 and 102 belong to the fitted prior
-STANDARD_STREAM = 102
+STANDARD_STREAM = 102  # streams of random numbers; 100 to 102 belong to the fitted prior
 CHAIN_STREAM = 103
 
 
@@ -49,7 +48,7 @@ def sample(
     Parameters
     ----------
     count : number of images in all
-    capsule : a capsule, a list to cycle through, or None: in proportion to the capsules' use
+    capsule : a capsule, a list to cycle through, or None: in exact proportion to the capsules' use
     prior : a name in `PRIORS`: "fitted", the distribution of the capsule's own training images; "model", the energy's
         own, by chains from noise; "standard", the paper's sigmoid(N(0, 1)); None, the model's default
     gibbs : steps of the energy's own chain: codes drawn, routed, poses drawn; with the gate the same capsule stays on
@@ -95,10 +94,7 @@ def sample_at(
         logit_scale = 1.0  # unless a scale was set
     rows = torch.from_numpy(index).to(network.device)
     noise = Noise(int(seed), 0, rows)
-    if on is None:
-        chosen = noise.choose(CAPSULE_STREAM, network.prior.use.expand(len(index), -1))
-    else:
-        chosen = torch.from_numpy(on).to(network.device)
+    chosen = network.prior.choose(noise) if on is None else torch.from_numpy(on).to(network.device)
     pose = PRIORS[prior].draw(network, chosen, noise, scale)
     h = place(pose, chosen, network.top.upper[0])
     c = network.top.reverse(h)

@@ -1,5 +1,6 @@
 """The prior of each capsule's pose: the distribution that its own training images induce."""
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 
 from capspoe.model.noise import Noise
 
+CAPSULE_STREAM = 100  # streams of random numbers; 101 and 102 follow in `sample`
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 IMAGES_PER_PARAMETER = 5  # images per dimension and component; with fewer a mixture gets fewer components
 
 
@@ -85,6 +88,20 @@ class CapsulePrior(nn.Module):
         self.factor[capsule, :K] = torch.as_tensor(np.linalg.cholesky(mixture.covariances_))
         self.centre[capsule] = torch.as_tensor(z.mean(0))
         self.axes[capsule] = torch.as_tensor(vectors[:, order] * scale)
+
+    def choose(self, noise: Noise) -> Int[Tensor, " B"]:
+        """Capsules in proportion to their use, for the samples that the noise is of.
+
+        Sample k takes the capsule at frac(u + k g) of the cumulative use, where g is the golden ratio and u depends
+        on the seed. Any stretch of this sequence lies evenly between 0 and 1, so that n samples have each capsule in
+        proportion to within a few, where independent draws are off by about sqrt(n).
+        """
+        first = Noise(noise.seed, noise.step, torch.zeros(1, dtype=torch.int64), torch.float64)
+        offset = first.uniform(CAPSULE_STREAM)
+        place_B = (offset + GOLDEN_RATIO * noise.index.cpu().double()).frac()
+        cumulative_J = self.use.cpu().double().cumsum(0)
+        capsule = torch.searchsorted(cumulative_J, place_B * cumulative_J[-1], right=True)
+        return capsule.clamp(max=len(self.use) - 1).to(self.use.device)
 
     def sample(self, capsule: Int[Tensor, " B"], noise: Noise, scale: float = 1.0) -> Float[Tensor, "B N"]:
         """z of the given capsules, from their mixtures; `scale` multiplies the deviation from a component's mean."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from capspoe.evaluate.generation import fid, generation_scores, kid, neighbour_scores
+from capspoe.evaluate.generation import fid, generation_scores, kid, neighbour_scores, scores_of_sets
 
 
 @pytest.fixture
@@ -86,3 +86,13 @@ def test_only_fid_uses_all_real_images(sets):
     some = real[np.linspace(0, 59, 41).astype(int)]
     expected = {"fid": fid(real, fake), "kid": kid(some, fake), **neighbour_scores(some, fake, 3)}
     assert generation_scores(real, fake, 3) == expected
+
+
+def test_sets_are_averaged(sets):
+    real, fake = sets
+    first, second = generation_scores(real, fake[::2]), generation_scores(real, fake[1::2])
+    found = scores_of_sets(real, fake, 2)
+    assert found["recall"] == pytest.approx((first["recall"] + second["recall"]) / 2)
+    assert found["fid"] == pytest.approx((first["fid"] + second["fid"]) / 2)
+    assert found["fid_spread"] == pytest.approx(abs(first["fid"] - second["fid"]) / 2)
+    assert scores_of_sets(real, fake) == generation_scores(real, fake) | {"fid_spread": 0}

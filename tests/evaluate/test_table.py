@@ -29,7 +29,9 @@ def test_numbers_are_never_cut(result):
 def test_lines(result):
     text = "\n".join(lines(result))
     net, found = result["feature_net"], result["clustering"]
-    assert f"{100 * net['test_accuracy']:.2f}% test accuracy, sha256 {net['sha256'][:12]}; 60 samples" in text
+    assert (
+        f"{100 * net['test_accuracy']:.2f}% test accuracy, sha256 {net['sha256'][:12]}; 5 sets of 60 samples" in text
+    )
     assert f"one-to-one accuracy {found['one_to_one']:.3f}" in text
     assert f"poses {result['probe']['poses']:.3f}" in text
     assert f"{result['likelihood']['log_p_lower']:.1f} to " in text

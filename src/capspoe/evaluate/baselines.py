@@ -176,7 +176,7 @@ def literal_config(like: Config) -> Config:
 def literal(data: EvaluationData, folder: Path) -> Output:
     """The paper to the letter; both stages are trained into the folder, as its codes lack noise."""
     network = train_run(literal_config(data.network.config), folder, quiet=True).model
-    own_data = EvaluationData(network, data.samples, data.seed)
+    own_data = EvaluationData(network, data.samples, data.seed, data.sets)
 
     def features(split: Split) -> np.ndarray:
         # The probe's split has the codes of the run, which this network's autoencoder does not know.
@@ -283,11 +283,12 @@ def vae(data: EvaluationData) -> Models:
     @cache
     def train() -> None:
         # Twice the epochs take about as long as the whole run.
-        schedule = Schedule(2 * c.autoencoder_epochs, c.batch_size, c.min_steps, c.seed)
+        batch_size = c.autoencoder_batch_size
+        schedule = Schedule(2 * c.autoencoder_epochs, batch_size, c.min_steps, c.seed)
         steps = schedule.steps(len(pixels))
         optimizer = torch.optim.Adam(nn.ModuleList([conv, posterior, expand]).parameters(), 1e-3)
         rates = CosineAnnealingLR(optimizer, steps)
-        minimize(loss, rates, len(pixels), c.batch_size, steps, c.seed)
+        minimize(loss, rates, len(pixels), batch_size, steps, c.seed)
 
     @torch.no_grad()
     def decode(z: Float[Tensor, "B L"], scale: float = 1.0) -> np.ndarray:

@@ -11,7 +11,8 @@ from capspoe.data import Dataset, evenly_spaced, open_for, workers_for
 from capspoe.errors import DataError
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.evaluate.features import FeatureNet, Labelled, feature_net
-from capspoe.evaluate.generation import NEIGHBOURS, generation_scores
+from capspoe.evaluate.generation import NEIGHBOURS, scores_of_sets
+from capspoe.evaluate.grid import grid
 from capspoe.model.network import Encoded, Network
 from capspoe.run.model import CapsulePoE
 from capspoe.training.codes import code_batch, codes_in_memory
@@ -48,12 +49,20 @@ class EvaluationData:
     """The images of a run and their codes.
 
     Test images are also the reference set that samples are compared with.
+
+    Parameters
+    ----------
+    network : the network of the run
+    samples : images that each model generates, in all
+    seed : of the samples
+    sets : the samples are scored in this many sets
     """
 
-    def __init__(self, network: CapsulePoE, samples: int = 2000, seed: int = 0) -> None:
+    def __init__(self, network: CapsulePoE, samples: int = 2000, seed: int = 0, sets: int = 1) -> None:
         self.network = network
         self.samples = samples
         self.seed = seed
+        self.sets = sets
         c = network.config
         J = network.top.upper[0]
         self.all_train = open_for(c, network.image, split="train")
@@ -101,7 +110,11 @@ class EvaluationData:
         return self.net.see(self.test.pixels)[0]
 
     def generation(self, images: np.ndarray, neighbours: int = NEIGHBOURS) -> dict[str, float]:
-        return generation_scores(self.real, self.net.see(images)[0], neighbours)
+        """Scores of generated images: in the feature net, and of their grid."""
+        # Fewer training images than samples make fewer sets, of about the same size.
+        sets = max(1, self.sets * len(images) // self.samples)
+        scores = scores_of_sets(self.real, self.net.see(images)[0], sets, neighbours)
+        return scores | {"grid": grid(images)}
 
     def clustering(self, winner: np.ndarray) -> dict[str, float | int]:
         return clustering_scores(winner, self.test.labels, self.network.top.upper[0], self.classes)

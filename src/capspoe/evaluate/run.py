@@ -30,14 +30,15 @@ from capspoe.model.checks import check_count
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
-VERSION = 5  # increment when the definition of a score changes, so that cached scores are not used
+VERSION = 6  # increment when the definition of a score changes, so that cached scores are not used
 
 Parts = dict[str, Callable[[], Any]]
 
 
 class Settings(NamedTuple):
     quick: bool = False
-    samples: int = 2000
+    samples: int = 2000  # in a set
+    sets: int = 5
     neighbours: int = 5
     probe_images: int = 60_000
     traversal_starts: int = 3
@@ -63,7 +64,7 @@ def evaluate(
     ----------
     run : the run folder
     quick : fewer samples, and only the baselines that train in seconds
-    samples, seed : number of images that each model generates, and their seed
+    samples, seed : number of images in each of the five sets that each model generates, and their seed
     quiet : no progress
     ablate : also train the run with one ingredient switched off at a time
     device : where the network runs: "cpu", "cuda", "mps", or "auto"
@@ -79,11 +80,21 @@ def evaluate(
     return result
 
 
-def quick_scores(network: CapsulePoE, samples: int = 2000, seed: int = 0) -> dict[str, Any]:
-    """The scores to watch while improving a network: of its samples and of its winning capsules."""
-    data = EvaluationData(network, samples, seed)
+def quick_scores(
+    network: CapsulePoE, samples: int = FULL.samples, seed: int = 0, sets: int = FULL.sets
+) -> dict[str, Any]:
+    """The scores to watch while improving a network: of its samples and of its winning capsules.
+
+    Parameters
+    ----------
+    network : the network of a run
+    samples, seed : number of images in each set of samples, and the seed of all
+    sets : number of sets, whose scores are averaged
+    """
+    data = EvaluationData(network, samples * sets, seed, sets)
     winner = network.encode(data.test.pixels).on.argmax(1)
-    return data.generation(sample(network, samples, seed=seed).images) | data.clustering(winner)
+    images = sample(network, data.samples, seed=seed).images
+    return data.generation(images) | data.clustering(winner)
 
 
 def cached(path: Path, make: Callable[[], Any]) -> Any:
@@ -104,7 +115,8 @@ class Evaluation:
         self.settings = settings
         if self.network.stage != DONE:
             raise RunError(f"{folder} is not finished; resume its training first")
-        self.data = EvaluationData(self.network, settings.samples, settings.seed)
+        total = settings.samples * settings.sets
+        self.data = EvaluationData(self.network, total, settings.seed, settings.sets)
         # Cached parts are named by a digest: other weights or settings, other names.
         digest = hashlib.sha256(json.dumps([VERSION, settings._asdict()]).encode())
         for name, weights in sorted(self.network.state_dict().items()):

@@ -7,18 +7,20 @@ from rich.table import Table
 
 COLUMNS = {  # title and format
     "fid": ("FID", "{:.1f}"),
+    "fid_spread": ("±", "{:.1f}"),
     "kid": ("KID", "{:.2f}"),
     "precision": ("precision", "{:.3f}"),
     "recall": ("recall", "{:.3f}"),
     "density": ("density", "{:.2f}"),
     "coverage": ("coverage", "{:.3f}"),
+    "grid": ("grid", "{:.4f}"),
     "purity": ("purity", "{:.3f}"),
     "nmi": ("NMI", "{:.3f}"),
     "probe": ("probe", "{:.3f}"),
     "seconds": ("seconds", "{:.0f}"),
 }
-WIDE = 110  # characters that all columns need; narrower terminals do without these:
-WIDE_ONLY = ("kid", "density", "coverage")
+WIDE = 125  # characters that all columns need; narrower terminals do without these:
+WIDE_ONLY = ("kid", "density", "coverage", "grid")
 
 
 def cell(row: dict[str, Any], key: str) -> str:
@@ -36,7 +38,8 @@ def lines(result: dict[str, Any]) -> list[str]:
     alive = f"Capsules: {c['alive']} of {c['capsules']} alive"
     if net:
         accuracy = f"{100 * net['test_accuracy']:.2f}% test accuracy"
-        samples = f"{result['settings']['samples']} samples"
+        sets = result["settings"]["sets"]
+        samples = f"{sets} sets of {result['settings']['samples']} samples, ± is half the range of their FIDs"
         text.append(
             f"Feature net: {accuracy}, sha256 {net['sha256'][:12]}; {samples}. "
             "FIDs compare only within one feature net and sample count."

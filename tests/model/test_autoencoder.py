@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from capspoe.errors import InputError
-from capspoe.model.autoencoder import ConvAutoencoder, from_capsules, to_capsules
+from capspoe.model.autoencoder import (
+    ConvAutoencoder,
+    EdgeLoss,
+    EvenUpsampling,
+    cross_entropy,
+    from_capsules,
+    mirrored,
+    to_capsules,
+)
 from capspoe.model.noise import Noise
 
 
@@ -27,8 +35,9 @@ def test_a_capsule_is_eight_neighbouring_channels_at_one_position():
         ((17, 64, 3), 8, 50),
     ],
 )
-def test_any_size_is_encoded_and_decoded(image, channels, capsules):
-    network = ConvAutoencoder(image, channels)
+@pytest.mark.parametrize("upsampling", [EvenUpsampling, mirrored])
+def test_any_size_is_encoded_and_decoded(image, channels, capsules, upsampling):
+    network = ConvAutoencoder(image, channels, upsampling=upsampling)
     height, width, colours = image
     images = torch.rand(2, colours, height, width)
     x = network.encode(images)
@@ -50,10 +59,43 @@ def test_the_convolutions(rng):
     torch.testing.assert_close(network.decode(to_capsules(code)), torch.nn.Sequential(*layers)(code))
 
 
+def test_an_even_kernel_treats_all_pixels_alike():
+    """Each pixel away from the border is a sum of as many weights, and the last ones depend on the code too."""
+    odd_sides, even_sides = EvenUpsampling(8, 9, (19, 19)), EvenUpsampling(8, 9, (20, 20))
+    paper = mirrored(8, 9, (20, 20))
+    for module in (odd_sides, even_sides, paper):
+        torch.nn.init.ones_(module.weight)
+        torch.nn.init.zeros_(module.bias)
+    code = torch.ones(1, 8, 6, 6)
+    for module, sides in ((odd_sides, 19), (even_sides, 20)):
+        sums = module(code)[0, 0]
+        assert sums.shape == (sides, sides)
+        assert (sums[8:12, 8:12] == sums[8, 8]).all()
+        assert sums.amin() > 0
+    grid = paper(code)[0, 0]
+    assert grid.shape == (20, 20)
+    assert grid[8, 8] != grid[9, 9]
+    assert (grid[-1] == 0).all()
+
+
+def test_the_edge_loss_written_out(rng):
+    images = torch.rand(3, 2, 4, 5, generator=rng)
+    logits = torch.randn(3, 2, 4, 5, generator=rng)
+    error = torch.sigmoid(logits) - images
+    found = EdgeLoss(0.7)(logits, images)
+    for k in range(3):
+        rows = [abs(error[k, c, y + 1, x] - error[k, c, y, x]) for c in range(2) for y in range(3) for x in range(5)]
+        columns = [
+            abs(error[k, c, y, x + 1] - error[k, c, y, x]) for c in range(2) for y in range(4) for x in range(4)
+        ]
+        edges = sum(rows) / len(rows) + sum(columns) / len(columns)
+        torch.testing.assert_close(found[k], cross_entropy(logits, images)[k] + 0.7 * edges)
+
+
 @pytest.mark.parametrize(("dropout", "code_noise"), [(0.0, 0.0), (0.4, 0.0), (0.0, 2.0), (0.4, 2.0)])
 def test_the_loss_written_out(dropout, code_noise, rng):
     """Noise on the code's logits, dropout on the code, then the cross-entropy of the pixels."""
-    network = ConvAutoencoder((20, 20, 1), 8, dropout=dropout, code_noise=code_noise)
+    network = ConvAutoencoder((20, 20, 1), 8, dropout=dropout, code_noise=code_noise, image_loss=cross_entropy)
     images, noise = torch.rand(3, 1, 20, 20, generator=rng), Noise.for_batch(3)
     logits = torch.logit(from_capsules(network.encode(images), network.code_shape))
     code = torch.sigmoid(logits + code_noise * noise.normal(0, *logits.shape[1:]))

@@ -241,7 +241,15 @@ def test_colour_folders_random_crops_and_any_size(tmp_path):
 def test_extra_epochs_are_logged(tmp_path, capsys):
     pixels = data.SequenceDataset(list(PIXELS), data.Prepare.of(None, None, None))
     train(
-        pixels, tmp_path / "run", channels=8, layers="2x3", batch_size=30, epochs=1, min_steps=6, prior_components=1
+        pixels,
+        tmp_path / "run",
+        channels=8,
+        layers="2x3",
+        batch_size=30,
+        autoencoder_epochs=3,
+        epochs=1,
+        min_steps=6,
+        prior_components=1,
     )
     assert capsys.readouterr().err.count("3 epochs instead of 1, to reach --min-steps 6") == 1
 

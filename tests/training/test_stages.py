@@ -21,7 +21,7 @@ from capspoe.training.capsule_stage import Annealing, CapsuleStage, check_diverg
 from capspoe.training.codec_stage import random_crop
 from capspoe.training.stage import Schedule, Training
 
-CONFIG = Config(channels=8, layers="3x4", batch_size=4, min_steps=0)
+CONFIG = Config(channels=8, layers="3x4", batch_size=4, autoencoder_batch_size=4, min_steps=0)
 
 
 def test_every_epoch_sees_every_image_once_in_its_own_order():
@@ -49,8 +49,8 @@ def test_small_data_sets_get_extra_epochs():
     ]
     for name in ("small", "paper"):
         c = preset(name)
-        schedule = Schedule(c.autoencoder_epochs, c.batch_size, c.min_steps)
-        assert schedule.steps(60_000) == 469 * c.autoencoder_epochs
+        schedule = Schedule(c.autoencoder_epochs, c.autoencoder_batch_size, c.min_steps)
+        assert schedule.steps(60_000) == 1875 * c.autoencoder_epochs
 
 
 def training_on_noise(crop=None):

@@ -73,8 +73,8 @@ class EvaluationData:
         check_size(self.train_set, "training", max(MIN_TRAIN, J), J)
         check_size(self.test_set, "test", MIN_TEST, J)
         # Scores that compare with labels need at least two of them, in every set.
-        sets = (self.train_set, self.test_set, self.all_train)
-        labels_by_set = [distinct_labels(dataset) for dataset in sets]
+        datasets = (self.train_set, self.test_set, self.all_train)
+        labels_by_set = [distinct_labels(dataset) for dataset in datasets]
         self.labelled = all(len(labels) > 1 for labels in labels_by_set)
         self.classes = int(max(labels[-1] for labels in labels_by_set)) + 1
         if self.classes > MAX_CLASSES:

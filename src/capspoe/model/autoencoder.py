@@ -1,5 +1,9 @@
 """The convolutional autoencoder whose code the capsules are built on (section 4 of the paper)."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,15 +15,79 @@ from capspoe.model.codec import NEURONS, Codec, CodecMap, from_capsules, to_caps
 from capspoe.model.noise import Noise
 from capspoe.model.subpixel import SubpixelTransposed
 
+# From the code (B, c, h, w) to twice its resolution. Each takes (channels, kernel of the encoder, sides wanted).
+Sides = tuple[int, int]
+Upsampling = Callable[[int, int, Sides], nn.ConvTranspose2d]
+
+# The loss of each image, (B,), from the logits of its pixels and the image.
+ImageLoss = Callable[[Float[Tensor, "B C H W"], Float[Tensor, "B C H W"]], Float[Tensor, " B"]]
+
+
+def mirrored(channels: int, kernel: int, sides: Sides) -> nn.ConvTranspose2d:
+    """The transpose of the encoder's convolution, as in the paper."""
+    spare = ((sides[0] - kernel) % 2, (sides[1] - kernel) % 2)
+    return nn.ConvTranspose2d(channels, channels, kernel, stride=2, output_padding=spare)
+
+
+class EvenUpsampling(nn.ConvTranspose2d):
+    """A transposed convolution with stride 2 and a kernel with even sides.
+
+    With an odd kernel, even and odd pixels are sums of different numbers of weights, and the images show a grid
+    (Odena et al. 2016). An even one treats all pixels alike, and reaches the last row and column, which the mirrored
+    convolution leaves to its bias.
+    """
+
+    def __init__(self, channels: int, kernel: int, sides: Sides) -> None:
+        spare = max((side - kernel) % 2 for side in sides)
+        even = 2 * -(-(kernel + spare) // 2)
+        super().__init__(channels, channels, even, stride=2)
+        self.sides = sides
+
+    def forward(self, code: Float[Tensor, "B c h w"], output_size: Any = None) -> Float[Tensor, "B c H W"]:
+        height, width = self.sides
+        return super().forward(code, output_size)[..., :height, :width]
+
+
+UPSAMPLINGS: dict[str, Upsampling] = {"even": EvenUpsampling, "mirrored": mirrored}
+
+
+def cross_entropy(logits: Float[Tensor, "B C H W"], images: Float[Tensor, "B C H W"]) -> Float[Tensor, " B"]:
+    """The cross-entropy of the pixels, averaged over them, as in the paper."""
+    return F.binary_cross_entropy_with_logits(logits, images, reduction="none").mean((1, 2, 3))
+
+
+@dataclass(frozen=True)
+class EdgeLoss:
+    """The cross-entropy, plus the mean absolute error of differences between neighbouring pixels.
+
+    The cross-entropy alone is content with a blur. Differences are what makes an image sharp (Mathieu et al. 2016).
+    """
+
+    weight: float = 1.0
+
+    def __call__(self, logits: Float[Tensor, "B C H W"], images: Float[Tensor, "B C H W"]) -> Float[Tensor, " B"]:
+        error = torch.sigmoid(logits) - images
+        rows = error.diff(dim=2).abs().mean((1, 2, 3))
+        columns = error.diff(dim=3).abs().mean((1, 2, 3))
+        return cross_entropy(logits, images) + self.weight * (rows + columns)
+
 
 class ConvAutoencoder(Codec):
     """Two convolutions down, two up, any image size and channel count.
 
     conv 9x9, LeakyReLU, conv 9x9 stride 2, sigmoid: the code, in (0, 1) to match the energy model's neurons.
-    The decoder mirrors it with LeakyReLU and sigmoid. 28x28 images give a code of 6x6 positions.
+    The decoder goes the same way back with LeakyReLU and sigmoid. 28x28 images give a code of 6x6 positions.
 
-    In training, normal noise with standard deviation `code_noise` is added before the code's sigmoid. It drives the
-    code toward 0 and 1 (Salakhutdinov and Hinton 2009), and `dropout` is applied to the code.
+    Parameters
+    ----------
+    image : (height, width, colours)
+    channels : of each convolution
+    dropout : probability with which a number of the code is dropped in training
+    code_noise : standard deviation of the normal noise that is added before the code's sigmoid in training; it drives
+        the code toward 0 and 1 (Salakhutdinov and Hinton 2009)
+    upsampling : the first layer of the decoder: `EvenUpsampling`, or `mirrored`, the paper's
+    image_loss : `EdgeLoss`, or `cross_entropy`, the paper's
+    seed : of the initial weights
     """
 
     def __init__(
@@ -28,6 +96,8 @@ class ConvAutoencoder(Codec):
         channels: int = 128,
         dropout: float = 0.1,
         code_noise: float = 1.0,
+        upsampling: Upsampling = EvenUpsampling,
+        image_loss: ImageLoss = EdgeLoss(),  # noqa: B008
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -43,7 +113,6 @@ class ConvAutoencoder(Codec):
         kernel = min(9, (min(height, width) - 1) // 2)  # the paper's 9, or less to keep 2x2 positions in the code
         middle = (height - kernel + 1, width - kernel + 1)
         h, w = ((side - kernel) // 2 + 1 for side in middle)
-        spare = (middle[0] - ((h - 1) * 2 + kernel), middle[1] - ((w - 1) * 2 + kernel))
         self.image = image
         self.channels = channels
         self.kernel = kernel
@@ -52,11 +121,12 @@ class ConvAutoencoder(Codec):
         self.capsules = (h * w * channels // NEURONS, NEURONS)
         self.dropout = dropout
         self.code_noise = code_noise
+        self.image_loss = image_loss
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.down_1 = nn.Conv2d(colours, channels, kernel)
             self.down_2 = nn.Conv2d(channels, channels, kernel, stride=2)
-            self.up_1 = nn.ConvTranspose2d(channels, channels, kernel, stride=2, output_padding=spare)
+            self.up_1 = upsampling(channels, kernel, middle)
             self.up_2 = SubpixelTransposed(channels, colours, kernel)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -75,7 +145,7 @@ class ConvAutoencoder(Codec):
         return torch.sigmoid(self.image_logits(from_capsules(x, self.code_shape)))
 
     def loss(self, images: Float[Tensor, "B C H W"], noise: Noise) -> Float[Tensor, " B"]:
-        """Cross-entropy of each image's pixels given its noisy code, averaged over the pixels."""
+        """The loss of each image when it is decoded from its noisy code."""
         logits = self.code_logits(images)
         if self.code_noise:
             logits = logits + self.code_noise * noise.normal(0, *logits.shape[1:])
@@ -83,13 +153,13 @@ class ConvAutoencoder(Codec):
         if self.dropout:
             kept = noise.uniform(1, *code.shape[1:]) >= self.dropout
             code = code * kept / (1 - self.dropout)
-        logits = self.image_logits(code)
-        return F.binary_cross_entropy_with_logits(logits, images, reduction="none").mean((1, 2, 3))
+        return self.image_loss(self.image_logits(code), images)
 
     def maps(self) -> list[CodecMap]:
         height, width, colours = self.image
         channels, h, w = self.code_shape
         k = self.kernel
+        up = self.up_1.weight.shape[-1]
         features = CodecMap(
             "features",
             (height - k + 1, width - k + 1, channels),
@@ -101,7 +171,7 @@ class ConvAutoencoder(Codec):
             "code",
             (h, w, channels),
             (f"convolution {k}x{k} / 2", f"[{k}, {k}, {channels}, {channels}]", "sigmoid"),
-            (f"transposed {k}x{k} / 2", "LeakyReLU"),
+            (f"transposed {up}x{up} / 2", "LeakyReLU"),
             (count_parameters(self.down_2), count_parameters(self.up_1)),
         )
         return [features, code]

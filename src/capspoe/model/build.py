@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from capspoe.config import Config, parse_layers
-from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.autoencoder import UPSAMPLINGS, ConvAutoencoder, EdgeLoss, cross_entropy
 from capspoe.model.codec import Codec
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
@@ -33,7 +33,15 @@ def build_network(
 def build_codec(config: Config, image: tuple[int, int, int]) -> Codec:
     if config.codec == "pixels":
         return Pixels(image, config.patch)
-    return ConvAutoencoder(image, config.channels, config.dropout, config.code_noise, seed=config.seed)
+    return ConvAutoencoder(
+        image,
+        config.channels,
+        config.dropout,
+        config.code_noise,
+        UPSAMPLINGS[config.upsampling],
+        EdgeLoss(config.edge_weight) if config.edge_weight else cross_entropy,
+        seed=config.seed,
+    )
 
 
 def build_layers(config: Config, lower: tuple[int, int]) -> list[CapsuleLayer]:

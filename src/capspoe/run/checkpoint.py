@@ -30,7 +30,7 @@ from capspoe.atomic import disk_errors, replacing, sync_folder, write_atomic, wr
 from capspoe.config import Config, from_dict
 from capspoe.errors import RunError, damaged
 
-FORMAT = 5  # incremented when another version of capspoe could misread the folder
+FORMAT = 6  # incremented when another version of capspoe could misread the folder
 KEPT = 2  # checkpoints to keep, so that one damaged file does not lose the run
 EXPORTED = "model.safetensors"
 

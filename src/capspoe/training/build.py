@@ -39,7 +39,7 @@ def planned_steps(config: Config, stage: str, images: int) -> int:
 
 def codec_stage(config: Config) -> CodecStage:
     return CodecStage(
-        Schedule(config.autoencoder_epochs, config.batch_size, config.min_steps, config.seed),
+        Schedule(config.autoencoder_epochs, config.autoencoder_batch_size, config.min_steps, config.seed),
         config.autoencoder_optimizer,
         config.autoencoder_learning_rate,
         config.autoencoder_weight_decay,

@@ -15,6 +15,19 @@ function softmax(values) {
   return exps.map((v) => v / sum);
 }
 
+/** The side of the square kernels between `pairs` pairs of channels. */
+const kernelOf = (weight, pairs) => Math.round(Math.sqrt(weight.length / pairs));
+
+/** Maps with sides `from` without their last rows and columns, so that they have sides `to`. */
+function crop(maps, from, to) {
+  const count = maps.length / (from[0] * from[1]);
+  const row = (k) => ((Math.floor(k / to[0]) * from[0]) + (k % to[0])) * from[1];
+  const rows = Array.from({ length: count * to[0] }, (_, k) => maps.subarray(row(k), row(k) + to[1]));
+  const cropped = new Float32Array(count * to[0] * to[1]);
+  rows.forEach((values, k) => cropped.set(values, k * to[1]));
+  return cropped;
+}
+
 /** Base64 of float16 numbers as Float32Array. */
 function fromHalves(base64) {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
@@ -36,12 +49,12 @@ class Network {
 
   /** A convolution without padding, or upwards its transpose. One side has sides `wide`, the other `narrow`. */
   convolve(x, weight, bias, wide, [rows, columns], stride, upwards) {
-    const { kernel } = this;
     const [large, small] = [wide[0] * wide[1], rows * columns];
     const size = upwards ? large : small;
     const y = Float32Array.from({ length: bias.length * size }, (_, k) => bias[Math.floor(k / size)]);
     const channels = x.length / (upwards ? small : large);
     const [A, B] = upwards ? [channels, bias.length] : [bias.length, channels]; // of the narrow and the wide side
+    const kernel = kernelOf(weight, A * B);
     for (let a = 0, at = 0; a < A; a++)
       for (let b = 0; b < B; b++)
         for (let row = 0; row < kernel; row++)
@@ -100,7 +113,9 @@ class Network {
       const at = (k % C) * places[0] * places[1] + Math.floor(k / C); // channels by position, not position by channels
       x[at] = sigmoid(this.logitScale * Math.max(-13.8155, Math.min(13.8155, logit)));
     }
-    const hidden = this.convolve(x, this.up_1, this.up_1_bias, middle, places, 2, true).map(leaky);
+    const reach = kernelOf(this.up_1, C * C);
+    const grown = places.map((side, k) => Math.max(middle[k], 2 * (side - 1) + reach)); // an even kernel may reach further
+    const hidden = crop(this.convolve(x, this.up_1, this.up_1_bias, grown, places, 2, true).map(leaky), grown, middle);
     return this.convolve(hidden, this.up_2, this.up_2_bias, image, middle, 1, true).map(sigmoid);
   }
 

@@ -294,6 +294,11 @@ def anomaly_parts(rows: list[Record]) -> Parts:
     }
 
 
+def one_label_parts(rows: list[Record]) -> Parts:
+    """The rows of benchmarks/quality/one_label.py."""
+    return {"one label": number([row["accuracy"] for row in rows if row["data"] == "mnist"], 3)}
+
+
 def vae_parts(record: Record) -> Parts:
     """The record of benchmarks/quality/vae.py."""
     return {"vae": evaluation_table([record], [row["name"] for row in record["rows"]])}
@@ -304,6 +309,7 @@ OTHER_PARTS: dict[str, Callable[[Any], Parts]] = {  # of records that are not of
     "clustering-fashion-mnist": lambda rows: {"clustering of fashion": clustering_table(rows)},
     "completion-mnist": completion_parts,
     "anomaly": anomaly_parts,
+    "one_label": one_label_parts,
     "vae": vae_parts,
 }
 

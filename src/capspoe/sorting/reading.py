@@ -63,7 +63,7 @@ class Seen:
     digest        of its bytes
     width, height upright, in pixels
     small         (S, S, 3): for outlines, colours and near-duplicates
-    large         (128, 128, 3) or (160, 160, 3): for features of photographs
+    large         (160, 160, 3): for features of photographs
     thumbnail     a JPEG, or None if the file itself is small enough to be shown
     """
 
@@ -121,7 +121,6 @@ def read_file(folder: Path, name: str, side: int) -> Seen | Unread:
         return Unread(name, stamp, str(error))
     image = picture.image.convert("RGB")
     longest = max(picture.width, picture.height)
-    large_side = photos.SMALL_SIDE if longest <= photos.SMALL else photos.SIDE
     shown_as_it_is = (
         longest <= THUMBNAIL_SIDE
         and stamp.size <= SHOWN_BYTES
@@ -134,7 +133,7 @@ def read_file(folder: Path, name: str, side: int) -> Seen | Unread:
         picture.width,
         picture.height,
         np.asarray(square(image, side)),
-        np.asarray(square(image, large_side)),
+        np.asarray(square(image, photos.SIDE)),
         None if shown_as_it_is else jpeg(image),
     )
 

@@ -208,7 +208,7 @@ def read_new(library: Library, folder: Path, out: Path, names: list[str], progre
 
     def finish_batch() -> None:
         if library.kind == "photos" and batch:
-            photos.append(features_of([item.large for item in batch]))
+            photos.append(photo_features(np.stack([item.large for item in batch])).astype(np.float16))
         batch.clear()
 
     with disk_errors(out):
@@ -227,16 +227,6 @@ def read_new(library: Library, folder: Path, out: Path, names: list[str], progre
         finish_batch()
     if records:
         library.add(records, np.stack(small), np.concatenate(photos) if photos else None)
-
-
-def features_of(squares: list[np.ndarray]) -> np.ndarray:
-    """Features of photographs, float16, of squares of two sizes."""
-    sides = np.array([len(square) for square in squares])
-    features = np.empty((len(squares), 1280), np.float16)
-    for side in np.unique(sides):
-        rows = np.flatnonzero(sides == side)
-        features[rows] = photo_features(np.stack([squares[row] for row in rows]))
-    return features
 
 
 def found_groups(library: Library, settings: Settings, before: Groups | None, progress: Progress) -> Groups:

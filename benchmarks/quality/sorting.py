@@ -1,0 +1,317 @@
+"""Measure `capspoe sort`: time, memory, and groups beside other methods.
+
+    python -m benchmarks.quality.sorting SET ... [--emoji PACKAGE] [--fonts FOLDER] [--work FOLDER]
+
+SET is one or more of
+    emoji     the unpacked npm package emoji-datasource-google (`npm pack emoji-datasource-google`, then tar), without
+              skin tones; ten categories, 20 groups
+    letters   the 26 capitals in every .otf and .ttf font under FOLDER that has them, such as those of Debian's
+              texlive-fonts-extra (`apt-get download texlive-fonts-extra`, then `dpkg -x`), 28x28; 26 groups
+    cifar10   its 10,000 test images; 20 groups
+    mnist     its 10,000 test images; 10 groups
+    large     1,000 photographs of 12 megapixels: 100 crops of scikit-learn's two sample images under ten names each;
+              time and memory only
+    more      ten more images in the sorted folder of emoji; time only
+
+Images become files in FOLDER, and `capspoe sort` runs in a process of its own, cold, with one thread for PyTorch and
+BLAS: its seconds of CPU time and its peak memory are recorded beside the seconds on the clock, which depend on what
+else the machine does. The labels serve the scores only. Other methods get the points of `sort`, after its PCA, or the
+pixels, and are told the same number of groups. HDBSCAN finds its own number; images that it leaves out count as a
+group. Rows are added to the record; those that are there are skipped.
+"""
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageFont
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.datasets import load_sample_images
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.mixture import GaussianMixture
+
+from benchmarks import records
+from benchmarks.quality.emoji import read_package
+from capspoe import data
+from capspoe.evaluate.clustering import clustering_scores
+from capspoe.sorting.library import load_groups, load_library
+from capspoe.training.spectral import pca_points, spectral_groups
+
+RECORD = "sorting"
+DEPENDS = ("data", "sorting", "training")
+SEEDS = 3
+MAX_HDBSCAN = 12_000  # images; more take many minutes
+LETTER_SIDE = 28
+MIN_DIFFERENT = 20  # of the 26 letters: a font of symbols may have one picture for all
+
+
+class Labelled(NamedTuple):
+    """Images with the number of their class, one by one."""
+
+    images: Iterator[tuple[Image.Image, int]]
+    groups: int
+
+
+def emoji(options: argparse.Namespace) -> Labelled:
+    package = read_package(options.emoji)
+    categories = sorted(set(package.categories))
+    numbers = [categories.index(category) for category in package.categories]
+    return Labelled(zip(package.images, numbers, strict=True), 20)
+
+
+def letters(options: argparse.Namespace) -> Labelled:
+    return Labelled(drawn_letters(options.fonts), 26)
+
+
+def drawn_letters(fonts: Path) -> Iterator[tuple[Image.Image, int]]:
+    """Dark capitals on white, centred, the longer side 20 of 28 pixels."""
+    from fontTools.ttLib import TTFont  # comes with matplotlib
+
+    for path in sorted(fonts.rglob("*")):
+        if path.suffix not in (".otf", ".ttf") or path.is_symlink():
+            continue
+        try:
+            font = ImageFont.truetype(str(path), 64)
+            known = TTFont(path, lazy=True).getBestCmap()
+            if not all(ord(letter) in known for letter in string.ascii_uppercase):
+                continue
+            pictures = [letter_picture(font, letter) for letter in string.ascii_uppercase]
+        except Exception:  # fonts are broken in many ways
+            continue
+        if len({picture.tobytes() for picture in pictures}) >= MIN_DIFFERENT:
+            yield from zip(pictures, range(26), strict=True)
+
+
+def letter_picture(font: ImageFont.FreeTypeFont, letter: str) -> Image.Image:
+    mask = font.getmask(letter)
+    glyph = Image.frombytes("L", mask.size, bytes(mask))
+    scale = 20 / max(glyph.size)
+    size = (max(1, round(glyph.width * scale)), max(1, round(glyph.height * scale)))
+    glyph = glyph.resize(size, Image.Resampling.BOX)
+    picture = Image.new("L", (LETTER_SIDE, LETTER_SIDE))
+    picture.paste(glyph, ((LETTER_SIDE - size[0]) // 2, (LETTER_SIDE - size[1]) // 2))
+    return Image.eval(picture, lambda value: 255 - value)
+
+
+def named(name: str, groups: int, options: argparse.Namespace) -> Labelled:
+    pixels, labels = data.load(name, "test")
+    squeezed = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    return Labelled(((Image.fromarray(a), int(b)) for a, b in zip(squeezed, labels, strict=True)), groups)
+
+
+SETS: dict[str, Callable[[argparse.Namespace], Labelled]] = {
+    "emoji": emoji,
+    "letters": letters,
+    "cifar10": partial(named, "cifar10", 20),
+    "mnist": partial(named, "mnist", 10),
+}
+FEATURES = {"emoji": ("outlines", "photos"), "cifar10": ("outlines", "photos")}  # the others: outlines
+
+
+def write_images(name: str, options: argparse.Namespace) -> tuple[Path, int]:
+    """Write the images of a set as files, with their labels in the names; returns the folder and number of groups."""
+    folder = options.work / name
+    labelled = SETS[name](options)
+    if not folder.exists():
+        partly = folder.with_suffix(".partly")
+        shutil.rmtree(partly, ignore_errors=True)
+        partly.mkdir(parents=True)
+        for number, (image, label) in enumerate(labelled.images):
+            image.save(partly / f"{number:06d}-{label}.png")
+        partly.rename(folder)
+    return folder, labelled.groups
+
+
+def label_of(file: str) -> int:
+    return int(file.partition(".")[0].partition("-")[2])
+
+
+class Process(NamedTuple):
+    """What a process took."""
+
+    seconds: float
+    cpu_seconds: float
+    megabytes: int
+
+
+def run_sort(folder: Path, out: Path, *options: str) -> Process:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    began = time.monotonic()
+    command = [sys.executable, "-m", "capspoe", "sort", str(folder), "--out", str(out), *options]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    seconds = time.monotonic() - began
+    return Process(round(seconds, 1), round(used.ru_utime + used.ru_stime, 1), used.ru_maxrss >> 10)
+
+
+def scores(group: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    group = np.unique(group, return_inverse=True)[1]
+    found = clustering_scores(group, labels, int(group.max()) + 1, int(labels.max()) + 1)
+    return {
+        "acc": round(found["one_to_one"], 3),
+        "purity": round(found["purity"], 3),
+        "nmi": round(float(normalized_mutual_info_score(labels, group)), 3),
+    }
+
+
+def mean_scores(groupings: list[np.ndarray], labels: np.ndarray) -> dict[str, float]:
+    rows = [scores(group, labels) for group in groupings]
+    return {name: round(float(np.mean([row[name] for row in rows])), 3) for name in rows[0]}
+
+
+def measure_set(name: str, features: str, options: argparse.Namespace) -> None:
+    folder, groups = write_images(name, options)
+    out = options.work / f"{name}-{features}-sorted"
+    common = {"set": name, "features": features, "images": len(list(folder.iterdir())), "groups": groups}
+    if not done(name, features, "capspoe sort"):
+        shutil.rmtree(out, ignore_errors=True)
+        process = run_sort(folder, out, "--features", features, "--groups", str(groups))
+        with (out / "groups.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        labels = np.array([label_of(row["file"]) for row in rows])
+        found = np.unique([row["group"] for row in rows], return_inverse=True)[1]
+        add_row({**common, "method": "capspoe sort", **scores(found, labels), **process._asdict()})
+    library = load_library(out / "cache")
+    sorted_groups = load_groups(out / "cache")
+    assert library is not None
+    assert sorted_groups is not None
+    labels = np.array([label_of(record.name) for record in library.records])
+    points = sorted_groups.points[:, :-1]
+    pixels = pca_points(library.small, 0).numpy()
+    # Spectral groups with other numbers of neighbours: the odd images are not left out.
+    for neighbours in (5, 10):
+        compare(common, f"spectral groups, {neighbours} neighbours", labels, spectral, points, groups, neighbours)
+    compare(common, "k-means on the same points", labels, kmeans, points, groups)
+    compare(common, "Gaussian mixture on the same points", labels, mixture, points, groups)
+    if len(points) <= MAX_HDBSCAN:
+        compare(common, "HDBSCAN on the same points", labels, hdbscan, points)
+    if features == "outlines":
+        compare(common, "k-means on pixels", labels, kmeans, pixels, groups)
+
+
+def spectral(points: np.ndarray, groups: int, neighbours: int, seed: int) -> np.ndarray:
+    group = spectral_groups(points, groups, neighbours, seed)
+    assert group is not None
+    return group
+
+
+def kmeans(points: np.ndarray, groups: int, seed: int) -> np.ndarray:
+    return KMeans(groups, n_init=5, random_state=seed).fit_predict(points)
+
+
+def mixture(points: np.ndarray, groups: int, seed: int) -> np.ndarray:
+    return GaussianMixture(groups, covariance_type="diag", random_state=seed).fit_predict(points)
+
+
+def hdbscan(points: np.ndarray, seed: int) -> np.ndarray:
+    return HDBSCAN(min_cluster_size=max(5, len(points) // 200), copy=True).fit_predict(points)
+
+
+def compare(common: dict[str, Any], method: str, labels: np.ndarray, function: Any, *arguments: Any) -> None:
+    """Add a row for a method: the mean of some seeds, if they matter."""
+    if done(common["set"], common["features"], method):
+        return
+    seeds = 1 if function is hdbscan or len(labels) > MAX_HDBSCAN else SEEDS
+    began = time.process_time()
+    groupings = [function(*arguments, seed) for seed in range(seeds)]
+    seconds = (time.process_time() - began) / seeds
+    row = {**common, "method": method, "seeds": seeds, **mean_scores(groupings, labels)}
+    if function is hdbscan:
+        row["groups"] = len(np.unique(groupings[0]))
+    add_row({**row, "cpu_seconds": round(seconds, 1)})
+
+
+def measure_large(options: argparse.Namespace) -> None:
+    folder = options.work / "large"
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        rng = np.random.default_rng(0)
+        pictures = [Image.fromarray(pixels) for pixels in load_sample_images().images]
+        for number in range(100):
+            picture = pictures[number % 2]
+            share = rng.uniform(0.5, 0.9)
+            width, height = (int(share * side) for side in picture.size)
+            left = int(rng.integers(picture.width - width))
+            top = int(rng.integers(picture.height - height))
+            crop = picture.crop((left, top, left + width, top + height))
+            first = folder / f"{number:03d}-0.jpg"
+            crop.resize((4000, 3000), Image.Resampling.BICUBIC).save(first, quality=90)
+            for copy in range(1, 10):
+                shutil.copyfile(first, folder / f"{number:03d}-{copy}.jpg")
+    for features in ("outlines", "photos"):
+        if not done("large", features, "capspoe sort"):
+            out = options.work / f"large-{features}-sorted"
+            shutil.rmtree(out, ignore_errors=True)
+            process = run_sort(folder, out, "--features", features)
+            row = {"set": "large", "features": features, "images": len(list(folder.iterdir()))}
+            add_row({**row, "method": "capspoe sort", **process._asdict()})
+
+
+def measure_more(options: argparse.Namespace) -> None:
+    """Take ten images out of the emoji, sort the others, and put them back."""
+    for features in ("outlines", "photos"):
+        if done("more", features, "capspoe sort"):
+            continue
+        folder, _ = write_images("emoji", options)
+        part = options.work / "more"
+        out = options.work / f"more-{features}-sorted"
+        for old in (part, out):
+            shutil.rmtree(old, ignore_errors=True)
+        shutil.copytree(folder, part)
+        later = sorted(part.iterdir())[::191][:10]
+        for path in later:
+            path.unlink()
+        run_sort(part, out, "--features", features)
+        for path in later:
+            shutil.copy(folder / path.name, path)
+        process = run_sort(part, out)
+        row = {"set": "more", "features": features, "images": len(later)}
+        add_row({**row, "method": "capspoe sort", **process._asdict()})
+
+
+def done(name: str, features: str, method: str) -> bool:
+    key = (name, features, method)
+    return any((row["set"], row["features"], row["method"]) == key for row in records.read(RECORD, default=[]))
+
+
+def add_row(row: dict[str, Any]) -> None:
+    print(json.dumps(row), flush=True)
+    records.write(RECORD, [*records.read(RECORD, default=[]), row], DEPENDS, extends=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", choices=[*SETS, "large", "more"], metavar="SET")
+    parser.add_argument("--emoji", type=Path, help="the unpacked package emoji-datasource-google")
+    parser.add_argument("--fonts", type=Path, help="a folder of fonts")
+    parser.add_argument("--work", type=Path, default=Path("runs/sorting"), help="where files are written")
+    options = parser.parse_args(arguments)
+    if {"emoji", "more"} & set(options.sets) and options.emoji is None:
+        parser.error("--emoji is needed for these sets")
+    if "letters" in options.sets and options.fonts is None:
+        parser.error("--fonts is needed for letters")
+    for name in options.sets:
+        if name == "large":
+            measure_large(options)
+        elif name == "more":
+            measure_more(options)
+        else:
+            for features in FEATURES.get(name, ("outlines",)):
+                measure_set(name, features, options)
+
+
+if __name__ == "__main__":
+    main()

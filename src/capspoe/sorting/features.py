@@ -11,14 +11,24 @@ from jaxtyping import Float, UInt8
 from capspoe.data import evenly_spaced
 from capspoe.errors import InputError
 from capspoe.training.spectral import PCA_IMAGES, fit_pca
-from capspoe.training.views import choose_view, colour_histogram, colourfulness, hog, photos_installed, upright_hog
+from capspoe.training.views import (
+    choose_view,
+    colour_histogram,
+    colour_layout,
+    colourfulness,
+    hog,
+    photos_installed,
+    upright_hog,
+)
 from capspoe.training.views.hog import small_images
 from capspoe.training.views.photos import INSTALL
 from capspoe.training.views.upright import border_ink
 
 Kind = Literal["outlines", "photos"]
 OUTLINES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"hog": hog, "upright-hog": upright_hog}
-COLOUR_WEIGHT = 0.7  # of colours beside outlines; chosen on emoji, whose categories we looked at
+COLOURS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"histogram": colour_histogram, "layout": colour_layout}
+# Of colours beside outlines. Chosen on emoji and 4,000 images of CIFAR-10, whose labels we looked at.
+COLOUR_WEIGHT = {"histogram": 0.7, "layout": 0.4}
 COLOURFUL = 0.1  # share of an image's pixels from which on it is a coloured image
 NO_BACKGROUND = 0.7  # ink of the border from which on an image has no plain background: photographs have .8
 CHOICE_IMAGES = 100  # fewer are too few to tell whether upright outlines are better
@@ -58,12 +68,14 @@ class Projection:
     """Features in their leading principal components, fitted to some images and applicable to others.
 
     view      "photos", "hog" or "upright-hog"
-    scales    factors of the outlines and of the colours; the second is 0 without colour
+    colours   beside outlines: "histogram" for drawings, "layout" for images without a background, or "none"
+    scales    factors of the outlines and of the colours
     centre    of the features of photographs, whose directions from it are compared; 0 for outlines
     mean, components    of the PCA
     """
 
     view: str
+    colours: str
     scales: tuple[float, float]
     centre: Float[np.ndarray, " V"]
     mean: Float[np.ndarray, " V"]
@@ -79,26 +91,31 @@ class Projection:
             assert photos is not None
             features = photos[rows].astype(np.float32)
             centre = features.mean(0)
-            sample = directions(features, centre)
-            return cls._of("photos", (1.0, 0.0), centre, sample, seed)
-        coloured = bool(np.mean(colourfulness(small[rows]) > COLOURFUL) > 0.25)
+            return cls._of("photos", "none", (1.0, 0.0), centre, directions(features, centre), seed)
+        colours = suitable_colours(small[rows])
         view = "hog"
-        if not coloured and len(small) >= CHOICE_IMAGES:
+        if colours == "none" and len(small) >= CHOICE_IMAGES:
             view = choose_view(grey(small), neighbours, seed)
         outlines = computed(OUTLINES[view], small[rows])
-        colours = computed(colour_histogram, small[rows])
-        scales = (1 / spread(outlines), COLOUR_WEIGHT / spread(colours) if coloured else 0.0)
-        sample = side_by_side(outlines, colours, scales)
-        return cls._of(view, scales, np.zeros(sample.shape[1], np.float32), sample, seed)
+        scales = (1 / spread(outlines), 0.0)
+        if colours != "none":
+            scales = (scales[0], COLOUR_WEIGHT[colours] / spread(computed(COLOURS[colours], small[rows])))
+        sample = side_by_side(small[rows], view, colours, scales)
+        return cls._of(view, colours, scales, np.zeros(sample.shape[1], np.float32), sample, seed)
 
     @classmethod
     def _of(
-        cls, view: str, scales: tuple[float, float], centre: np.ndarray, sample: np.ndarray, seed: int
+        cls, view: str, colours: str, scales: tuple[float, float], centre: np.ndarray, sample: np.ndarray, seed: int
     ) -> "Projection":
         if len(np.unique(sample, axis=0)) < 2:  # there are no principal components
-            return cls(view, scales, centre, sample.mean(0), np.zeros((1, sample.shape[1]), np.float32))
+            return cls(view, colours, scales, centre, sample.mean(0), np.zeros((1, sample.shape[1]), np.float32))
         pca = fit_pca(sample, seed)
-        return cls(view, scales, centre, pca.mean_.astype(np.float32), pca.components_.astype(np.float32))
+        return cls(view, colours, scales, centre, pca.mean_.astype(np.float32), pca.components_.astype(np.float32))
+
+    @property
+    def separates(self) -> bool:
+        """Whether images of one kind form clusters: outlines of photographs do not (CIFAR-10)."""
+        return self.colours != "layout"
 
     def points(self, small: np.ndarray, photos: np.ndarray | None) -> Float[np.ndarray, "n D"]:
         """The points of images. The last coordinate is the distance from the subspace of the components.
@@ -112,8 +129,7 @@ class Projection:
                 assert photos is not None
                 features = directions(photos[part].astype(np.float32), self.centre)
             else:
-                outlines = OUTLINES[self.view](small[part])
-                features = side_by_side(outlines, colour_histogram(small[part]), self.scales)
+                features = side_by_side(small[part], self.view, self.colours, self.scales)
             centred = features - self.mean
             inside = centred @ self.components.T
             outside = np.square(centred).sum(1) - np.square(inside).sum(1)
@@ -128,9 +144,23 @@ def directions(features: Float[np.ndarray, "n V"], centre: Float[np.ndarray, " V
     return away / np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-6)
 
 
-def side_by_side(outlines: np.ndarray, colours: np.ndarray, scales: tuple[float, float]) -> Float[np.ndarray, "n V"]:
-    """Outlines and colours, each times its scale."""
-    return np.hstack([outlines * np.float32(scales[0]), colours * np.float32(scales[1])])
+def suitable_colours(small: UInt8[np.ndarray, "n S S 3"]) -> str:
+    """Which colours to compare beside outlines."""
+    if float(border_ink(small_images(small)).median()) > NO_BACKGROUND:
+        return "layout"
+    if np.mean(colourfulness(small) > COLOURFUL) > 0.25:
+        return "histogram"
+    return "none"
+
+
+def side_by_side(
+    small: UInt8[np.ndarray, "n S S 3"], view: str, colours: str, scales: tuple[float, float]
+) -> Float[np.ndarray, "n V"]:
+    """Outlines and colours of images, each times its scale."""
+    features = computed(OUTLINES[view], small) * np.float32(scales[0])
+    if colours == "none":
+        return features
+    return np.hstack([features, computed(COLOURS[colours], small) * np.float32(scales[1])])
 
 
 def computed(function: Callable[[np.ndarray], np.ndarray], pixels: np.ndarray) -> Float[np.ndarray, "n V"]:

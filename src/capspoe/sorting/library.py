@@ -148,6 +148,7 @@ class Groups:
             "version": VERSION,
             "names": self.names,
             "view": self.projection.view,
+            "colours": self.projection.colours,
             "scales": list(self.projection.scales),
             "farthest": self.farthest,
             "wanted": self.wanted,
@@ -175,7 +176,12 @@ def load_groups(cache: Path) -> Groups | None:
             names=described["names"],
             **arrays,
             projection=Projection(
-                described["view"], (first, second), file["centre"], file["mean"], file["components"]
+                described["view"],
+                described["colours"],
+                (first, second),
+                file["centre"],
+                file["mean"],
+                file["components"],
             ),
             farthest=described["farthest"],
             wanted=described["wanted"],

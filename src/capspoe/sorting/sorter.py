@@ -237,7 +237,7 @@ def found_groups(library: Library, settings: Settings, before: Groups | None, pr
     advance(1)
     graph = neighbour_graph(points)
     advance(2)
-    group_of_node = group_nodes(points, graph, settings.groups, settings.seed)
+    group_of_node = group_nodes(points, graph, settings.groups, projection.separates, settings.seed)
     advance(3)
     usual = usual_distance(graph)
     fit = fit_of(group_of_node, group_of_node[graph.near], graph.distance, usual[graph.near])

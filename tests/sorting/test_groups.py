@@ -1,0 +1,145 @@
+"""The parts of sorting, each against something that cannot be wrong."""
+
+import numpy as np
+import pytest
+import torch
+
+from capspoe.errors import InputError
+from capspoe.sorting import grouping
+from capspoe.sorting.duplicates import find_duplicates
+from capspoe.sorting.edits import Edits, read_edits, write_edits
+from capspoe.sorting.features import Projection, choose_kind
+from capspoe.sorting.tree import build_tree, chain, image_order, ordered
+
+
+def blobs(rng, count=4, size=40):
+    centres = rng.normal(0, 10, (count, 5))
+    points = np.concatenate([centre + rng.normal(0, 1, (size, 5)) for centre in centres]).astype(np.float32)
+    return points, np.repeat(np.arange(count), size)
+
+
+def test_groups_are_the_blobs_and_strangers_are_improbable():
+    rng = np.random.default_rng(0)
+    points, truth = blobs(rng)
+    points = np.hstack([points, np.zeros((len(points), 1), np.float32)])
+    graph = grouping.neighbour_graph(points)
+    group = grouping.group_nodes(points, graph, None, True, 0)[graph.node]
+    assert len(np.unique(group)) == 4
+    for number in range(4):
+        assert len(np.unique(group[truth == number])) == 1
+    usual = grouping.usual_distance(graph)[graph.node]
+    ordinary = points[:5] + np.float32(0.01)
+    stranger = np.full((1, 6), 100, np.float32)
+    assigned = grouping.assign(np.concatenate([ordinary, stranger]), points, group, usual)
+    assert (assigned.group[:5] == group[0]).all()
+    assert (assigned.fit.probability[:5] > 0.7).all()
+    assert assigned.fit.probability[5] < 0.01
+
+
+def test_copies_share_a_node():
+    rng = np.random.default_rng(0)
+    points, _ = blobs(rng)
+    graph = grouping.neighbour_graph(np.concatenate([points, points[:7]]))
+    assert len(graph.rows) == len(points)
+    assert graph.node[-7:].tolist() == graph.node[:7].tolist()
+
+
+def test_the_medoid_is_the_nearest_to_all():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(50, 3)).astype(np.float32)
+    far = np.linalg.norm(points[:, None] - points[None], axis=-1).mean(1)
+    assert grouping.medoid(points) == far.argmin()
+
+
+def test_boundaries_of_the_tree_disappear_in_the_order_of_merging():
+    """Removing boundaries one by one gives the same clusters as cutting SciPy's tree."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(12, 3))
+    order, heights = ordered(centres)
+    merges = [boundary for _, boundary in sorted(heights)]
+    for count in range(1, 13):
+        removed = set(merges[: 12 - count])
+        stretch = np.cumsum([0] + [boundary not in removed for boundary in range(11)])
+        ours = np.empty(12, int)
+        ours[order] = stretch
+        theirs = fcluster(linkage(centres, "average"), count, "maxclust")
+        assert len({*zip(ours.tolist(), theirs.tolist(), strict=True)}) == count == len(set(ours.tolist()))
+
+
+def test_leaves_lie_inside_groups():
+    rng = np.random.default_rng(0)
+    points, truth = blobs(rng)
+    truth[3] = -1
+    tree, leaf = build_tree(points, truth, 0)
+    assert leaf[3] == -1
+    assert (tree.group[leaf[truth >= 0]] == truth[truth >= 0]).all()
+    assert sorted(tree.merges) == list(range(len(tree.group) - 1))
+    order = image_order(points, leaf)
+    assert sorted(order.tolist()) == list(range(len(points)))
+    assert order[-1] == 3
+    assert (np.diff(leaf[order][:-1]) >= 0).all()
+
+
+def test_a_chain_goes_from_neighbour_to_neighbour():
+    line = np.random.default_rng(0).permutation(20).astype(np.float32)[:, None]
+    assert line[chain(line, np.array([-1.0]))].ravel().tolist() == list(range(20))
+
+
+def test_duplicates_exact_and_near():
+    rng = np.random.default_rng(0)
+    small = rng.integers(0, 255, (5, 28, 28, 3)).astype(np.uint8)
+    small[1] = small[0]
+    small[3] = np.clip(small[2].astype(int) + rng.integers(-4, 5, small[2].shape), 0, 255)
+    small[4] = small[2]
+    sizes = np.array([[10, 10], [10, 10], [10, 10], [20, 20], [10, 20]])
+    pairs = np.array([[a, b] for a in range(5) for b in range(5)])
+    found = find_duplicates([b"a", b"a", b"b", b"c", b"d"], small, sizes, pairs)
+    # The larger image is the original, and images of other proportions are others.
+    assert found.first.tolist() == [0, 0, 3, 3, 4]
+    assert found.exact.tolist() == [False, True, False, False, False]
+
+
+def test_edits_are_read_and_kept(tmp_path):
+    path = tmp_path / "edits.csv"
+    write_edits(path, Edits(), ["group-00", "group-01", "odd"])
+    assert path.read_text().splitlines() == ["group_or_file,name", "group-00,", "group-01,", "odd,"]
+    path.write_text('group_or_file,name\ngroup-01,"a, b"\n\nsub/x.png,cats\nlost.png,cats\n')
+    edits = read_edits(path, {"group-00", "group-01"}, {"sub/x.png"})
+    assert edits.names == {"group-01": "a, b"}
+    assert edits.moved == {"sub/x.png": "cats"}
+    assert edits.unknown == ["lost.png"]
+    write_edits(path, edits, ["group-00", "group-01", "odd"])
+    assert 'group-01,"a, b"' in path.read_text()
+    assert "lost.png,cats" in path.read_text()
+    for name in ("a/b", "..", "cache", "x\\y", ".hidden"):
+        path.write_text(f"group_or_file,name\ngroup-00,{name}\n")
+        with pytest.raises(InputError, match="line 2"):
+            read_edits(path, {"group-00"}, set())
+    path.write_text("group_or_file,name\nonly one\n")
+    with pytest.raises(InputError, match="two fields"):
+        read_edits(path, set(), set())
+
+
+def test_the_kind_of_features_follows_the_images():
+    rng = np.random.default_rng(0)
+    drawings = np.full((20, 28, 28, 3), 255, np.uint8)
+    drawings[:, 10:18, 10:18] = rng.integers(0, 100, (20, 1, 1, 1))
+    assert choose_kind(drawings).kind == "outlines"
+    y, x = torch.meshgrid(torch.linspace(0, 1, 28), torch.linspace(0, 1, 28), indexing="ij")
+    photo = torch.stack([x, y, 1 - x], -1).mul(255).byte().numpy()
+    choice = choose_kind(np.stack([photo] * 20))
+    assert choice.kind == "photos"
+    assert "ImageNet" in choice.why
+    assert "--features outlines" in choice.why
+
+
+def test_points_of_new_images_are_those_they_would_have_had():
+    rng = np.random.default_rng(0)
+    small = rng.integers(0, 255, (40, 28, 28, 3)).astype(np.uint8)
+    projection = Projection.fit("outlines", small, None, 10, 0)
+    points = projection.points(small, None)
+    assert np.allclose(projection.points(small[5:7], None), points[5:7], atol=1e-5)
+    # Distances are those of the features: what is outside of the components is in the last coordinate.
+    assert points.shape[1] == len(projection.components) + 1

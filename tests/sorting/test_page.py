@@ -1,0 +1,131 @@
+"""The page in a browser, opened from the disk: the slider, the viewer, the keyboard, and many images."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.explorer.browser import CHROMIUM, DRIVER, LAPTOP, PHONE, Page
+
+from capspoe.sorting.edits import Edits
+from capspoe.sorting.outputs import arrange
+from capspoe.sorting.page import write_page
+from capspoe.sorting.sorter import Settings, sort_folder
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no Chromium with its driver (Debian: chromium, chromium-driver)"
+)
+
+
+class Silent:
+    def info(self, line):
+        pass
+
+    def stage(self, title, total):
+        return lambda done: None
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Sixty squares of three sizes, one of them twice, one with a name that tries to run a script."""
+    folder = tmp_path_factory.mktemp("squares")
+    rng = np.random.default_rng(0)
+    for k in range(60):
+        side = (6, 14, 26)[k % 3]
+        pixels = np.full((40, 40), 255, np.uint8)
+        top, left = rng.integers(2, 38 - side, 2)
+        pixels[top : top + side, left : left + side] = rng.integers(0, 80)
+        Image.fromarray(pixels).save(folder / f"square {k}.png")
+    hostile = "<img src=x onerror='document.title=1'>&amp;.png"
+    (folder / hostile).write_bytes((folder / "square 0.png").read_bytes())
+    out = tmp_path_factory.mktemp("page")
+    result = sort_folder(folder, out, Settings(groups=3), Silent())
+    write_page(result, arrange(result, Edits()), "1 cannot be read: <b>x</b>.png (broken)", out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(out):
+    page = Page()
+    page.driver.get((out / "index.html").as_uri())
+    yield page
+    page.driver.quit()
+
+
+def test_the_page_is_what_it_says(page, out):
+    assert page.js("return document.querySelectorAll('section').length") >= 3
+    assert page.js("return document.querySelectorAll('.tile').length") == 61
+    assert page.js("return document.getElementById('number').textContent") == "3 groups"
+    assert page.js("return document.title").endswith(", sorted")  # no script of a file name ran
+    assert page.js("return document.querySelectorAll('.tile i').length") >= 1
+    for size in (LAPTOP, PHONE):
+        page.look(size)
+        assert page.js("return document.documentElement.scrollWidth <= window.innerWidth")
+    page.look(LAPTOP)
+    errors = [entry["message"] for entry in page.driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert errors == []
+
+
+def enter(page, field, value):
+    script = (
+        "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input'))"
+    )
+    page.js(script, field, value)
+
+
+def test_the_slider_and_the_filters(page):
+    def groups_at(value):
+        enter(page, "level", value)
+        return page.js("return [...document.querySelectorAll('section h2')].map((title) => title.textContent)")
+
+    most = int(page.js("return document.getElementById('level').max"))
+    odd = len(groups_at(3)) - 3
+    for count in range(2, most + 1):
+        assert len(groups_at(count)) == count + odd
+        assert page.js("return visible.length") == 61
+    assert any("part 2" in title for title in groups_at(most))
+    assert any("and 1 more group" in title for title in groups_at(2))
+    page.js("document.getElementById('usual').click()")
+    assert page.js("return document.getElementById('level').value") == "3"
+    enter(page, "search", "square 7.")
+    assert page.js("return document.querySelectorAll('.tile').length") == 1
+    enter(page, "search", "")
+
+
+def test_the_keyboard_and_the_viewer(page):
+    from selenium.webdriver.common.keys import Keys
+
+    page.js("document.querySelector('.tile').focus()")
+    focus = page.driver.switch_to.active_element
+    focus.send_keys(Keys.ARROW_RIGHT)
+    assert page.js("return [...document.querySelectorAll('.tile')].indexOf(document.activeElement)") == 1
+    page.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert page.js("return document.getElementById('viewer').open")
+    first = page.js("return document.getElementById('file').textContent")
+    page.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert page.js("return document.getElementById('file').textContent") != first
+    page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert not page.js("return document.getElementById('viewer').open")
+
+
+def test_twenty_thousand_images_do_not_freeze_the_page(page, out, tmp_path):
+    """The data of the page, 330 times over: it is ready at once, with few elements."""
+    text = (out / "index.html").read_text()
+    start = text.index('id="data">') + len('id="data">')
+    end = text.index("</script>", start)
+    data = json.loads(text[start:end])
+    times = 330
+    data["images"] = [image for image in data["images"] for _ in range(times)]
+    data["leaves"] = [[a * times, b * times, group, cover * times] for a, b, group, cover in data["leaves"]]
+    data["odd"] = [data["odd"][0] * times, data["odd"][1] * times, data["odd"][2]]
+    data["groups"] = [[name, cover * times] for name, cover in data["groups"]]
+    large = Path(tmp_path / "index.html")
+    large.write_text(text[:start] + json.dumps(data).replace("<", "\\u003c") + text[end:])
+    page.driver.get(large.as_uri())
+    assert page.js("return document.querySelectorAll('.tile').length") < 200
+    script = "const t = performance.now(); render(); document.body.offsetHeight; return performance.now() - t"
+    assert page.js(script) < 2000
+    before = page.js("return document.querySelectorAll('.tile').length")
+    page.js("document.querySelector('.more').click()")
+    assert page.js("return document.querySelectorAll('.tile').length") == before + 400

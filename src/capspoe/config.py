@@ -78,7 +78,7 @@ class Config:
     )
     edge_weight: float = advanced(1.0, "Weight of the error of differences between pixels in the loss.", 0, 1000)
     autoencoder_optimizer: Literal["adam", "sgd"] = advanced("adam", "Optimizer of stage 1; sgd is the paper's.")
-    autoencoder_learning_rate: float = advanced(4e-3, "Learning rate of the autoencoder.", 0, 10)
+    autoencoder_learning_rate: float = advanced(3e-3, "Learning rate of the autoencoder.", 0, 10)
     autoencoder_weight_decay: float = advanced(0.0, "Weight decay (l2) of the autoencoder.", 0, 10)
     warmup: float = advanced(0.05, "Fraction of stage 1 in which the learning rate rises.", 0, 1)
     clip_norm: float | None = advanced(1.0, "Clip the norm of the autoencoder's gradient (none: do not).", 0, 1e9)

@@ -15,11 +15,13 @@ import safetensors.torch
 
 import capspoe
 from capspoe.config import Config
-from capspoe.evaluate.data import EvaluationData
+from capspoe.data import Dataset
+from capspoe.evaluate.data import EvaluationData, Split, in_memory
 from capspoe.run.bundled import BUNDLED
 from capspoe.run.model import CapsulePoE
 from capspoe.run.train import image_shape, open_images
 from capspoe.training.build import codec_stage
+from capspoe.training.codes import codes_in_memory
 from capspoe.training.fit import fit
 
 FOLDER = Path("runs") / "codecs"
@@ -67,6 +69,20 @@ def with_trained_codec(config: Config) -> CapsulePoE:
     return network
 
 
+class StoredCodes(EvaluationData):
+    """Evaluation data whose codes are stored in runs/codecs, since a script that resumes needs them again."""
+
+    def load(self, dataset: Dataset) -> Split:
+        pixels, labels = in_memory(dataset)
+        config = self.network.config
+        split = "test" if dataset is self.test_set else "train"
+        file = FOLDER / f"{config.data}-{config.channels}-{codec_digest(config)}-{split}.npy"
+        if not file.exists():
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            np.save(file, codes_in_memory(self.network, pixels))
+        return Split(pixels, labels, np.load(file))
+
+
 class FrozenCodes:
     """The codes of one autoencoder, with what scores need.
 
@@ -78,7 +94,7 @@ class FrozenCodes:
 
     def __init__(self, config: Config, samples: int) -> None:
         self.network = with_trained_codec(config)
-        self.data = EvaluationData(self.network, samples)
+        self.data = StoredCodes(self.network, samples)
 
     @property
     def codes(self) -> np.ndarray:

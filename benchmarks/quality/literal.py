@@ -1,6 +1,6 @@
 """Search for the reading of the paper that reproduces its Figure 3.
 
-    python -m benchmarks.quality.literal [DATA ...] [--size paper]
+    python -m benchmarks.quality.literal [DATA ...] [--size paper] [--count N]
 
 `readings.py` lists what the text leaves open. On MNIST at the small size each entry is varied alone in short
 trainings, and the best few are trained for longer (successive halving). Other data sets and the paper's size get the
@@ -27,6 +27,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,15 @@ def pose_deviation(network: Network, codes: np.ndarray) -> float:
     return float(z.std(0).mean())
 
 
+class Enough(Exception):
+    """As many readings were trained as the command asked for."""
+
+
 class Search:
     """The readings of a data set that were tried, and their scores."""
 
-    def __init__(self, name: str, size: str) -> None:
+    def __init__(self, name: str, size: str, count: int = -1) -> None:
+        self.left = count
         self.record = f"literal-{name}-{size}"
         config = preset(data=name, literal=True)
         config = config.replace(channels=CHANNELS[size], autoencoder_epochs=AUTOENCODER_EPOCHS[size])
@@ -184,6 +190,9 @@ class Search:
         """Train and score a reading, unless it has a row."""
         if any(row.get("reading") == reading for row in self.rows):
             return
+        if self.left == 0:
+            raise Enough
+        self.left -= 1
         began = time.monotonic()
         row: dict[str, Any] = {"reading": reading}
         try:
@@ -247,8 +256,8 @@ def successive_halving(search: Search) -> None:
         search.run(best | LONGEST)
 
 
-def measure(name: str, size: str) -> None:
-    search = Search(name, size)
+def measure(name: str, size: str, count: int) -> None:
+    search = Search(name, size, count)
     search.controls()
     if (name, size) == ("mnist", "small"):
         successive_halving(search)
@@ -265,9 +274,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", metavar="DATA", default=DATA, help=f"default: {' '.join(DATA)}")
     parser.add_argument("--size", choices=tuple(CHANNELS), default="small")
+    parser.add_argument("--count", type=int, default=-1, help="train at most this many readings of each data set")
     options = parser.parse_args(arguments)
     for name in options.data:
-        measure(name, options.size)
+        with suppress(Enough):
+            measure(name, options.size, options.count)
 
 
 if __name__ == "__main__":

@@ -214,10 +214,14 @@ class Search:
         self.add(row)
 
     def best(self, count: int, **fixed: Any) -> list[Reading]:
-        """The readings with the lowest blurred FID, as they stand, among those with the fixed values."""
-        rows = [row for row in self.rows if "factors" in row and fixed.items() <= row["reading"].items()]
-        rows.sort(key=lambda row: next(iter(row["factors"].values()))["fid_blurred"])
-        return [row["reading"] for row in rows[:count]]
+        return best_readings(self.rows, count, **fixed)
+
+
+def best_readings(rows: Sequence[dict[str, Any]], count: int, **fixed: Any) -> list[Reading]:
+    """The readings with the lowest blurred FID, as they stand, among those with the fixed values."""
+    scored = [row for row in rows if "factors" in row and fixed.items() <= row["reading"].items()]
+    scored.sort(key=lambda row: next(iter(row["factors"].values()))["fid_blurred"])
+    return [row["reading"] for row in scored[:count]]
 
 
 def sampling_factors(reading: Reading, layer: CapsuleLayer) -> tuple[int, ...]:
@@ -262,10 +266,12 @@ def measure(name: str, size: str, count: int) -> None:
     if (name, size) == ("mnist", "small"):
         successive_halving(search)
     else:
-        for reverse in ("same", "full"):
-            for reading in Search("mnist", "small").best(1, reverse=reverse):
-                search.run(reading)
-                search.run(reading | {"iterations": 3})
+        tried = records.read("literal-mnist-small")
+        best = [*best_readings(tried, 1, reverse="full"), *best_readings(tried, 1, reverse="same")]
+        for reading in best:
+            search.run(reading)
+        for reading in best:
+            search.run(reading | {"iterations": 3})
     for reading in search.best(5):
         print(name, size, json.dumps(reading))
 

@@ -28,7 +28,7 @@ from capspoe.model.routing import length, route
 
 BATCH = 256
 STARVED = 0.1  # a capsule starves with less than this fraction of an equal share
-RIDGE = 1.0  # penalty of the classifier, in units of the mean variance of a pose's neuron
+RIDGE = 0.01  # penalty of the classifier, in units of the mean variance of a pose's neuron
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,11 @@ from capspoe.training.fit import fit
 
 FOLDER = Path("runs") / "codecs"
 SOURCES = ("model/autoencoder.py", "model/codec.py", "model/subpixel.py", "training/codec_stage.py")
-SETTINGS = ("data", "size", "crop", "colour", "limit", "codec", "patch", "channels", "dropout", "code_noise")
-STAGE_SETTINGS = ("batch_size", "min_steps", "momentum", "warmup", "clip_norm", "seed")
+SETTINGS = (
+    "data", "size", "crop", "colour", "limit", "codec", "patch", "channels", "dropout", "code_noise", "upsampling",
+    "edge_weight",
+)  # fmt: skip
+STAGE_SETTINGS = ("min_steps", "momentum", "warmup", "clip_norm", "seed")
 
 
 def stage_1(config: Config) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Search for the reading of the paper that reproduces its Figure 3.
 
     python -m benchmarks.quality.literal [DATA ...] [--size paper] [--count N]
+    python -m benchmarks.quality.literal --figure-1 docs/figures/routing-literal.svg
 
 `readings.py` lists what the text leaves open. On MNIST at the small size each entry is varied alone in short
 trainings, and the best few are trained for longer (successive halving). Other data sets and the paper's size get the
@@ -43,6 +44,8 @@ from capspoe.errors import DivergedError
 from capspoe.evaluate.data import EvaluationData
 from capspoe.evaluate.features import as_tensor
 from capspoe.evaluate.generation import fid
+from capspoe.figures.routing import draw_routing, routed
+from capspoe.figures.sheet import write
 from capspoe.model.gates import place
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
@@ -276,12 +279,29 @@ def measure(name: str, size: str, count: int) -> None:
         print(name, size, json.dumps(reading))
 
 
+def draw_figure_1(path: Path) -> None:
+    """Figure 1 of the paper: MNIST, 144 to 10 capsules, from the best reading of the text, with routing."""
+    config = preset(data="mnist", literal=True)
+    config = config.replace(
+        channels=CHANNELS["small"], autoencoder_epochs=AUTOENCODER_EPOCHS["small"], layers="10x16"
+    )
+    frozen = FrozenCodes(config, SAMPLES)
+    (reading,) = best_readings(records.read("literal-mnist-small"), 1, reverse="same")
+    network = train(frozen.network, frozen.codes, reading | {"iterations": 3})
+    view = routed(network, frozen.data.test.pixels[0])
+    write(draw_routing(view, "test image 0", str(frozen.data.test.labels[0])), path)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", metavar="DATA", default=DATA, help=f"default: {' '.join(DATA)}")
     parser.add_argument("--size", choices=tuple(CHANNELS), default="small")
     parser.add_argument("--count", type=int, default=-1, help="train at most this many readings of each data set")
+    parser.add_argument("--figure-1", type=Path, metavar="FILE", help="only draw Figure 1 with the best reading")
     options = parser.parse_args(arguments)
+    if options.figure_1 is not None:
+        draw_figure_1(options.figure_1)
+        return
     for name in options.data:
         with suppress(Enough):
             measure(name, options.size, options.count)

@@ -90,10 +90,10 @@ FULL_OTHERS: tuple[Reading, ...] = (
     {},
     {"learning_rate": 0.3},
     {"learning_rate": 3.0},
-    {"initial_std": 3e-3},
+    {"iterations": 3},
     {"hidden_states": "drawn"},
     {"on": "half"},
-    {"iterations": 3},
+    {"initial_std": 3e-3},
 )
 LONGER = {"images": 60_000}
 LONGEST = {"images": 60_000, "epochs": 20}

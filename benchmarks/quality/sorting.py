@@ -1,6 +1,6 @@
 """Measure `capspoe sort`: time, memory, and groups beside other methods.
 
-    python -m benchmarks.quality.sorting SET ... [--emoji PACKAGE] [--fonts FOLDER] [--work FOLDER]
+    python -m benchmarks.quality.sorting SET ... [--emoji PACKAGE] [--fonts FOLDER] [--clustimage PYTHON]
 
 SET is one or more of
     emoji     the unpacked npm package emoji-datasource-google (`npm pack emoji-datasource-google`, then tar), without
@@ -17,7 +17,8 @@ Images become files in FOLDER, and `capspoe sort` runs in a process of its own, 
 BLAS: its seconds of CPU time and its peak memory are recorded beside the seconds on the clock, which depend on what
 else the machine does. The labels serve the scores only. Other methods get the points of `sort`, after its PCA, or the
 pixels, and are told the same number of groups. HDBSCAN finds its own number; images that it leaves out count as a
-group. Rows are added to the record; those that are there are skipped.
+group. clustimage, from PyPI, runs on the emoji files in an environment of its own, whose interpreter is PYTHON;
+images that it leaves out count as a group too. Rows are added to the record; those that are there are skipped.
 """
 
 import argparse
@@ -53,6 +54,14 @@ DEPENDS = ("data", "sorting", "training")
 SEEDS = 3
 MAX_HDBSCAN = 12_000  # images; more take many minutes
 LETTER_SIDE = 28
+CLUSTIMAGE = """
+import json, sys
+from clustimage import Clustimage
+method, groups, *files = json.load(sys.stdin)
+result = Clustimage(method=method, dim=(64, 64), verbose=60).fit_transform(
+    files, cluster="agglomerative", min_clust=groups, max_clust=groups + 1)
+print(json.dumps(dict(zip(map(str, result["pathnames"]), map(int, result["labels"])))))
+"""
 MIN_DIFFERENT = 20  # of the 26 letters: a font of symbols may have one picture for all
 
 
@@ -200,6 +209,10 @@ def measure_set(name: str, features: str, options: argparse.Namespace) -> None:
         compare(common, "HDBSCAN on the same points", labels, hdbscan, points)
     if features == "outlines":
         compare(common, "k-means on pixels", labels, kmeans, pixels, groups)
+    if name == "emoji" and options.clustimage:
+        files = [str(folder / record.name) for record in library.records]
+        method = "hog" if features == "outlines" else "pca"
+        compare(common, f"clustimage, {method}", labels, clustimage, options.clustimage, method, files, groups)
 
 
 def spectral(points: np.ndarray, groups: int, neighbours: int, seed: int) -> np.ndarray:
@@ -220,14 +233,27 @@ def hdbscan(points: np.ndarray, seed: int) -> np.ndarray:
     return HDBSCAN(min_cluster_size=max(5, len(points) // 200), copy=True).fit_predict(points)
 
 
+def clustimage(python: str, method: str, files: list[str], groups: int, seed: int) -> np.ndarray:
+    settings = json.dumps([method, groups, *files])
+    done = subprocess.run([python, "-c", CLUSTIMAGE], input=settings, capture_output=True, text=True, check=True)
+    label = json.loads(done.stdout.splitlines()[-1])
+    return np.array([label.get(file, -1) for file in files])
+
+
+def cpu_time() -> float:
+    """Of this process and of those that it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
 def compare(common: dict[str, Any], method: str, labels: np.ndarray, function: Any, *arguments: Any) -> None:
     """Add a row for a method: the mean of some seeds, if they matter."""
     if done(common["set"], common["features"], method):
         return
-    seeds = 1 if function is hdbscan or len(labels) > MAX_HDBSCAN else SEEDS
-    began = time.process_time()
+    seeds = 1 if function in (hdbscan, clustimage) or len(labels) > MAX_HDBSCAN else SEEDS
+    began = cpu_time()
     groupings = [function(*arguments, seed) for seed in range(seeds)]
-    seconds = (time.process_time() - began) / seeds
+    seconds = (cpu_time() - began) / seeds
     row = {**common, "method": method, "seeds": seeds, **mean_scores(groupings, labels)}
     if function is hdbscan:
         row["groups"] = len(np.unique(groupings[0]))
@@ -297,6 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("sets", nargs="+", choices=[*SETS, "large", "more"], metavar="SET")
     parser.add_argument("--emoji", type=Path, help="the unpacked package emoji-datasource-google")
     parser.add_argument("--fonts", type=Path, help="a folder of fonts")
+    parser.add_argument("--clustimage", help="a Python that has clustimage")
     parser.add_argument("--work", type=Path, default=Path("runs/sorting"), help="where files are written")
     options = parser.parse_args(arguments)
     if {"emoji", "more"} & set(options.sets) and options.emoji is None:

@@ -95,10 +95,11 @@ def test_duplicates_exact_and_near():
     small[4] = small[2]
     sizes = np.array([[10, 10], [10, 10], [10, 10], [20, 20], [10, 20]])
     pairs = np.array([[a, b] for a in range(5) for b in range(5)])
-    found = find_duplicates([b"a", b"a", b"b", b"c", b"d"], small, sizes, pairs)
-    # The larger image is the original, and images of other proportions are others.
-    assert found.first.tolist() == [0, 0, 3, 3, 4]
-    assert found.exact.tolist() == [False, True, False, False, False]
+    modified = np.array([2, 1, 0, 0, 0])
+    found = find_duplicates([b"a", b"a", b"b", b"c", b"d"], small, sizes, modified, pairs)
+    # The larger or else the older image is the original, and images of other proportions are others.
+    assert found.first.tolist() == [1, 1, 3, 3, 4]
+    assert found.exact.tolist() == [True, False, False, False, False]
 
 
 def test_edits_are_read_and_kept(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.explorer.browser import CHROMIUM, DRIVER, LAPTOP, PHONE, Page
 
-from capspoe.sorting.edits import Edits
+from capspoe.sorting.edits import Edits, read_edits
 from capspoe.sorting.outputs import arrange
 from capspoe.sorting.page import write_page
 from capspoe.sorting.sorter import Settings, sort_folder
@@ -41,7 +41,7 @@ def out(tmp_path_factory):
     (folder / hostile).write_bytes((folder / "square 0.png").read_bytes())
     out = tmp_path_factory.mktemp("page")
     result = sort_folder(folder, out, Settings(groups=3), Silent())
-    write_page(result, arrange(result, Edits()), "1 cannot be read: <b>x</b>.png (broken)", out)
+    write_page(result, arrange(result, Edits()), Edits(), "1 cannot be read: <b>x</b>.png (broken)", out)
     return out
 
 
@@ -109,6 +109,27 @@ def test_the_keyboard_and_the_viewer(page):
     assert not page.js("return document.getElementById('viewer').open")
 
 
+def test_names_given_on_the_page_are_what_a_run_reads(page, out, tmp_path):
+    page.js(
+        "localStorage.clear(); const name = arguments[0]; window.prompt = () => name; window.alert = () => {};",
+        'small, "ones"',
+    )
+    page.js("document.querySelector('section header button').click()")
+    assert page.js("return document.querySelector('section h2').textContent") == 'small, "ones"'
+    page.js("document.querySelectorAll('.tile')[5].click()")
+    file = page.js("return document.getElementById('file').textContent")
+    group = page.js("return document.getElementById('move').options[1].textContent")
+    page.js("const m = document.getElementById('move'); m.selectedIndex = 1; m.dispatchEvent(new Event('change'));")
+    page.js("document.getElementById('close').click()")
+    script = "URL.createObjectURL = (file) => { window.saved = file; return '#'; }; save(); return 0"
+    page.js(script)
+    text = page.driver.execute_async_script("window.saved.text().then(arguments[0])")
+    (tmp_path / "edits.csv").write_text(text, newline="")
+    edits = read_edits(tmp_path / "edits.csv", {"group-00", "group-01", "group-02"}, {file})
+    assert list(edits.names.values()) == ['small, "ones"']
+    assert edits.moved == {file: group}
+
+
 def test_twenty_thousand_images_do_not_freeze_the_page(page, out, tmp_path):
     """The data of the page, 330 times over: it is ready at once, with few elements."""
     text = (out / "index.html").read_text()
@@ -119,7 +140,7 @@ def test_twenty_thousand_images_do_not_freeze_the_page(page, out, tmp_path):
     data["images"] = [image for image in data["images"] for _ in range(times)]
     data["leaves"] = [[a * times, b * times, group, cover * times] for a, b, group, cover in data["leaves"]]
     data["odd"] = [data["odd"][0] * times, data["odd"][1] * times, data["odd"][2]]
-    data["groups"] = [[name, cover * times] for name, cover in data["groups"]]
+    data["groups"] = [[name, cover * times, ids] for name, cover, ids in data["groups"]]
     large = Path(tmp_path / "index.html")
     large.write_text(text[:start] + json.dumps(data).replace("<", "\\u003c") + text[end:])
     page.driver.get(large.as_uri())

@@ -86,7 +86,7 @@ def sort(
     write_table({name: [row[name] for row in rows] for name in rows[0]}, out / "groups.csv")
     with disk_errors(out):
         write_json(result, arrangement, rows, out / "groups.json")
-        write_page(result, arrangement, skipped, out)
+        write_page(result, arrangement, edits, skipped, out)
         write_edits(out / "edits.csv", edits, ids)
     print(summary(result, arrangement, time.monotonic() - began))
     print(out / "index.html")

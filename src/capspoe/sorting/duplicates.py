@@ -28,6 +28,7 @@ def find_duplicates(
     digests: list[bytes],
     small: UInt8[np.ndarray, "n S S 3"],
     sizes: Int[np.ndarray, "n 2"],
+    modified: Int[np.ndarray, " n"],
     pairs: Int[np.ndarray, "p 2"],
 ) -> Duplicates:
     """Find duplicates.
@@ -37,16 +38,17 @@ def find_duplicates(
     digests : of the files' bytes
     small : the images, reduced
     sizes : width and height
+    modified : when the files were; of equal images the largest, and then the oldest, is the original
     pairs : images that are near each other in the graph, and so may be nearly equal
     """
+    order = np.lexsort([np.arange(len(digests)), modified, -sizes.prod(1)])
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
     first = np.arange(len(digests))
     by_digest: dict[bytes, int] = {}
-    for row, digest in enumerate(digests):
-        first[row] = by_digest.setdefault(digest, row)
+    for row in order.tolist():
+        first[row] = by_digest.setdefault(digests[row], row)
     same = first.copy()
-    # Of images that are nearly equal the largest is the original.
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(-sizes.prod(1), kind="stable")] = np.arange(len(first))
 
     ends = np.sort(np.unique(first[pairs], axis=0), axis=1) if len(pairs) else np.empty((0, 2), np.int64)
     ends = ends[ends[:, 0] != ends[:, 1]]
@@ -56,7 +58,7 @@ def find_duplicates(
         for a, b in piece[nearly_equal(small, sizes, piece)].tolist():
             links[a].add(b)
             links[b].add(a)
-    # Each image joins the largest image that it is linked to, so that a long chain does not become one.
+    # Each image joins the first original that it is linked to, so that a long chain does not become one.
     for row in sorted(links, key=lambda row: rank[row]):
         if first[row] != row:
             continue

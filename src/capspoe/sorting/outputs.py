@@ -26,6 +26,7 @@ class Arrangement:
     """Groups under the names that they have for a person, in the order in which the page shows them.
 
     names          of the groups; the odd ones are not among them
+    ids            the names that each of them has of itself: several if they were merged, none if a person made it
     group          (n,): place of each image's group in `names`; -1 for the odd ones
     covers         the image that stands for each group
     typicality     (n,): share of the group's images that are at least as far from the cover
@@ -34,6 +35,7 @@ class Arrangement:
     """
 
     names: list[str]
+    ids: list[list[str]]
     odd_name: str
     group: Int[np.ndarray, " n"]
     covers: list[int]
@@ -80,8 +82,13 @@ def arrange(result: Sorted, edits: Edits, seed: int = 0) -> Arrangement:
     for k in range(len(found)):
         members = np.flatnonzero(group == k)
         covers.append(int(members[medoid(groups.points[members])]))
+    names = [found[old] for old in shown]
+    ids: dict[str, list[str]] = {name: [] for name in names}
+    for own in ids_of(result):
+        ids.get(edits.names.get(own, own), []).append(own)
     return Arrangement(
-        [found[old] for old in shown],
+        names,
+        [ids[name] for name in names],
         odd_name,
         group,
         covers,

@@ -23,6 +23,18 @@ const FILTERS = [
   ["what is new", (place) => images[place][NEW] === 1],
   ["doubtful ones", (place) => images[place][PERCENT] < 50],
 ];
+// Edits: the lines of edits.csv, and what is renamed and moved here. The page cannot write to the disk, so it keeps
+// them in the browser and offers them as a new edits.csv.
+const edits = new Map(data.edits);
+const KEPT = `capspoe edits of ${location.pathname}`;
+let edited = false;
+try {
+  for (const [what, name] of JSON.parse(localStorage.getItem(KEPT) || "[]")) {
+    edited = edited || edits.get(what) !== name;
+    edits.set(what, name);
+  }
+} catch { /* some browsers keep nothing for pages from the disk */ }
+
 let visible = []; // places of the images that are shown, in order: for the arrow keys of the viewer
 let current = 0;
 
@@ -30,6 +42,34 @@ function element(name, properties, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
+}
+
+function nameOf(group) {
+  const [name, , ids] = data.groups[group];
+  return (ids.length && edits.get(ids[0])) || name;
+}
+
+function edit(what, name) {
+  for (const one of what) edits.set(one, name);
+  edited = true;
+  try { localStorage.setItem(KEPT, JSON.stringify([...edits])); } catch { /* as above */ }
+  render();
+}
+
+function rename(group) {
+  const name = prompt("A name for this group. Two groups with one name become one.", nameOf(group));
+  if (name === null) return;
+  if (/[\\/]|^\.|[\x00-\x1f]/.test(name)) alert("A name cannot have / or \\ and cannot begin with a dot.");
+  else edit(data.groups[group][2], name.trim());
+}
+
+function save() {
+  const field = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const lines = [["group_or_file", "name"], ...edits].map((line) => line.map(field).join(","));
+  const file = new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv" });
+  const link = element("a", { href: URL.createObjectURL(file), download: "edits.csv" });
+  link.click();
+  alert("Put edits.csv beside this page in place of the old one, and run capspoe sort again.");
 }
 
 function plural(count, word) {
@@ -71,8 +111,9 @@ function stretch(firstLeaf, lastLeaf) {
   const [last, lastSize] = leaves[leaves.length - 1];
   const others = sizes.size - 1;
   return {
-    name: data.groups[largest][0] + (others > 0 ? ` and ${plural(others, "more group")}` : ""),
+    name: nameOf(largest) + (others > 0 ? ` and ${plural(others, "more group")}` : ""),
     part: !whole,
+    alone: whole && others === 0,
     group: largest,
     first: leaves[0][0],
     last: last + lastSize - 1,
@@ -121,7 +162,13 @@ function section(group, places, number) {
   if (twice) notes.push(`${twice} there twice`);
   if (fresh) notes.push(`${fresh} new`);
   const note = element("span", { textContent: notes.filter(Boolean).join(", ") });
-  const box = element("section", { id: `g${number}` }, element("header", {}, title, note), grid);
+  const head = element("header", {}, title, note);
+  if (group.alone && data.groups[group.group][2].length) {
+    const button = element("button", { type: "button", className: "small", textContent: "rename" });
+    button.addEventListener("click", () => rename(group.group));
+    head.append(button);
+  }
+  const box = element("section", { id: `g${number}` }, head, grid);
   if (shown < places.length) {
     const more = element("button", { className: "more", type: "button" });
     const label = () => { more.textContent = `show ${Math.min(AT_ONCE, places.length - shown).toLocaleString("en")} more`; };
@@ -165,6 +212,7 @@ function render() {
   by("covers").replaceChildren(covers);
   by("number").textContent = plural(count, "group");
   by("usual").hidden = count === data.groups.length;
+  by("save").hidden = !edited;
 }
 
 // One image, large.
@@ -182,11 +230,23 @@ function show(place) {
   if (image[COPY_OF] >= 0) facts.push(`${image[EXACT] ? "the same file as" : "nearly the same as"} ${images[image[COPY_OF]][FILE]}`);
   for (const copy of copies.get(place) || []) facts.push(`also there as ${images[copy][FILE]}`);
   by("facts").textContent = facts.join("; ");
+  showGroups(place);
   if (!by("viewer").open) by("viewer").showModal();
 }
 
-function step(by_) {
-  const place = visible[visible.indexOf(current) + by_];
+// The groups that an image can be moved to; the first choice is where it is.
+function showGroups(place) {
+  const leaf = data.leaves.find(([first, count]) => first <= place && place < first + count);
+  const own = leaf ? nameOf(leaf[2]) : data.odd[2];
+  const moved = edits.get(images[place][FILE]);
+  const names = [...new Set([own, ...data.groups.map((_, group) => nameOf(group))])];
+  if (moved && !names.includes(moved)) names.push(moved);
+  by("move").replaceChildren(...names.map((name) => element("option", { textContent: name })));
+  by("move").value = moved || own;
+}
+
+function step(distance) {
+  const place = visible[visible.indexOf(current) + distance];
   if (place !== undefined) show(place);
 }
 
@@ -225,11 +285,14 @@ function setUp() {
     show(Number(link.dataset.place));
   });
   by("groups").addEventListener("keydown", (event) => { if (event.target.matches(".tile")) walk(event); });
+  by("save").addEventListener("click", save);
+  by("move").addEventListener("change", () => edit([images[current][FILE]], by("move").value));
   by("close").addEventListener("click", () => by("viewer").close());
   by("previous").addEventListener("click", () => step(-1));
   by("next").addEventListener("click", () => step(1));
   by("viewer").addEventListener("click", (event) => { if (event.target === by("viewer")) by("viewer").close(); });
   by("viewer").addEventListener("keydown", (event) => {
+    if (event.target === by("move")) return;
     if (event.key === "ArrowLeft") step(-1);
     if (event.key === "ArrowRight") step(1);
   });

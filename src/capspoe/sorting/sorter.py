@@ -351,4 +351,5 @@ def duplicates_of(library: Library, groups: Groups) -> Duplicates:
     pairs = np.stack([np.repeat(np.arange(count), k), groups.near.ravel()], 1)
     sizes = np.array([[record.width, record.height] for record in library.records])
     digests = [bytes.fromhex(record.digest) for record in library.records]
-    return find_duplicates(digests, library.small, sizes, pairs)
+    modified = np.array([record.stamp.modified for record in library.records])
+    return find_duplicates(digests, library.small, sizes, modified, pairs)

@@ -324,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--emoji", type=Path, help="the unpacked package emoji-datasource-google")
     parser.add_argument("--fonts", type=Path, help="a folder of fonts")
     parser.add_argument("--clustimage", help="a Python that has clustimage")
+    parser.add_argument("--features", nargs="*", default=["outlines", "photos"])
     parser.add_argument("--work", type=Path, default=Path("runs/sorting"), help="where files are written")
     options = parser.parse_args(arguments)
     if {"emoji", "more"} & set(options.sets) and options.emoji is None:
@@ -337,6 +338,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measure_more(options)
         else:
             for features in FEATURES.get(name, ("outlines",)):
+                if features not in options.features:
+                    continue
                 measure_set(name, features, options)
 
 

@@ -3,7 +3,11 @@
 from importlib import import_module
 from typing import Any
 
+from capspoe.threads import wait_briefly
+
 __version__ = "0.2.0"
+
+wait_briefly()
 
 # Imported when first used, so that `capspoe --help` does not wait for PyTorch.
 _PUBLIC = {

@@ -2,10 +2,10 @@
 
     python -m benchmarks.speed.busy [--rounds 3]
 
-The work is `CapsulePoE(...).fit` of the estimator on scikit-learn's digits. Every round measures each way of waiting in
-a fresh process, quiet and busy; the medians count. "as shipped" is what `import capspoe` sets. The others set
-OpenMP's variables first, which it then respects: "OpenMP's default" spins as GNU's OpenMP does on its own. Start it
-when nothing else runs.
+The work is `CapsulePoE(...).fit` of the estimator on scikit-learn's digits. Every round measures each way of
+waiting in a fresh process, quiet and busy; the medians count. "as shipped" is what `import capspoe` sets. The others
+set OpenMP's variables first, which it then respects: "OpenMP's default" spins as GNU's OpenMP does on its own.
+Start it when nothing else runs.
 """
 
 import argparse
@@ -86,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows.append(row)
         ratio = row["busy_s"] / row["quiet_s"]
         reached = "reached" if ratio <= TARGET else "missed"
-        print(f"{name:<17} quiet {row['quiet_s']:5.1f} s  busy {row['busy_s']:5.1f} s  ratio {ratio:4.1f} ({reached})")
+        print(
+            f"{name:<17} quiet {row['quiet_s']:5.1f} s  busy {row['busy_s']:5.1f} s  ratio {ratio:4.1f} ({reached})"
+        )
     machine = {"cores": cores, "load_before": load, "busy_loops": cores}
     print(records.write(RECORD, {"machine": machine, "target": TARGET, "rows": rows}, DEPENDS))
 

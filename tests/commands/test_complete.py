@@ -57,4 +57,4 @@ def test_scores_put_the_odd_ones_first(run, model, images, tmp_path, capsys):
     np.testing.assert_allclose(own.score, model.score(images).total, atol=0.1)
     assert 0.1 < own.typicality.mean() < 0.95
     main(["score", str(run), str(tmp_path / "own.npy")])
-    assert len(capsys.readouterr().out.splitlines()) == 2 + 10
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 10 + 1

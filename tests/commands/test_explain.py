@@ -1,29 +1,49 @@
-"""`capspoe explain`: what it writes, and which polarity it expects of a file."""
+"""`capspoe explain`: what it writes and says."""
+
+import json
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from capspoe.cli import main
-from capspoe.commands.explain import open_images
-from capspoe.infer.polarity import Polarity
+from capspoe.commands import explain
+from capspoe.run.model import SHIFT
 
 
 def test_a_suffix_in_capitals_means_the_same(run, model, images, tmp_path):
     np.save(tmp_path / "own.npy", images[:2])
     out = tmp_path / "X.NPZ"
     main(["explain", str(run), str(tmp_path / "own.npy"), "--objects", "2", "--out", str(out)])
-    expected = model.explain(images[:2], 2)
+    expected = model.explain(images[:2], 2, shift=SHIFT)
     with np.load(out) as stored:
         assert sorted(stored) == sorted(expected._fields)
         np.testing.assert_array_equal(stored["capsule"], expected.capsule)
 
 
-def test_a_picture_takes_the_polarity_of_the_network(model, images, tmp_path):
-    assert not Polarity.of_network(model).dark
-    light = images[0, :, :, 0]
-    for name, picture in (("light.png", light), ("dark.png", 255 - light)):
-        Image.fromarray(picture).save(tmp_path / name)
-        np.testing.assert_array_equal(open_images(model, str(tmp_path / name), 1)[0, :, :, 0], light)
+def test_objects_may_be_off_their_place_as_in_the_explorer():
+    assert explain.SHIFT == SHIFT
+
+
+def test_a_file_that_is_no_image_is_refused_in_one_line(run, tmp_path, capsys):
+    (tmp_path / "bad.png").write_bytes(b"hello")
+    with pytest.raises(SystemExit):
+        main(["explain", str(run), str(tmp_path / "bad.png")])
+    message = capsys.readouterr().err
+    assert "bad.png cannot be read as an image (not an image in a known format)" in message
+    assert "--skip-bad" not in message
+
+
+def test_json(run, images, tmp_path, capsys):
+    np.save(tmp_path / "own.npy", images[:2])
+    main(
+        ["explain", str(run), str(tmp_path / "own.npy"), "--objects", "2", "--json", "--out", str(tmp_path / "x.npz")]
+    )
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["image"] for row in rows] == ["0", "1"]
+    with np.load(tmp_path / "x.npz") as stored:
+        for row, capsules in zip(rows, stored["capsule"], strict=True):
+            assert [found["capsule"] for found in row["objects"]] == capsules.tolist()
 
 
 def test_a_figure_has_a_row_for_each_object(run, images, tmp_path, capsys):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from capspoe.data import (
@@ -15,6 +16,7 @@ from capspoe.data import (
     SequenceDataset,
     datasets,
     evenly_spaced,
+    from_array,
     load,
     open_dataset,
     open_for,
@@ -140,7 +142,8 @@ def test_a_sequence_gives_its_items():
     [
         ([], "there are no images"),
         (iter([]), "images of type list_iterator: give a path, or an object with"),
-        ([np.zeros((2, 2))], "type float64; give uint8 arrays"),
+        ([np.zeros((2, 2), int)], r"type int64; give arrays \(H, W\), \(H, W, C\) or \(C, H, W\), uint8 or float"),
+        ([np.full((2, 2), 2.0)], r"values from 2 to 2; floats must be in \[0, 1\]"),
         ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], "image 1 has another shape than image 0"),
     ],
 )
@@ -189,8 +192,27 @@ def test_unknown_names_are_refused(name):
 def test_paths_that_cannot_be_read_are_refused(folder):
     with pytest.raises(DataError, match=r"xxx: cannot be read \(.*long\)"):
         load("x" * 5000)
-    with pytest.raises(InputError, match=r"give a folder of images, an \.npy or an \.npz"):
-        load(folder / "00.png")
+    (folder / "notes.txt").write_text("no image")
+    with pytest.raises(DataError, match=r"not an image.*give an image file, a folder of images, an \.npy"):
+        load(folder / "notes.txt")
+
+
+def test_an_image_file_is_a_data_set_of_one(folder):
+    everything = open_dataset(folder, "all")
+    row = everything.file_names.index("00.png")
+    pixels, labels = load(folder / "00.png")
+    assert (pixels[0] == everything.batch([row])[0]).all()
+    assert labels is None
+
+
+def test_floats_and_channels_first_are_understood():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
+    floats = torch.from_numpy(pixels.transpose(0, 3, 1, 2) / np.float32(255))
+    items = [(image.requires_grad_(), 7) for image in floats]  # as PyTorch's data sets have them
+    assert (SequenceDataset(items).batch(np.arange(4)) == pixels).all()
+    from_array_of_floats = from_array(floats.numpy(), Prepare())
+    assert (from_array_of_floats.batch(np.arange(4)) == pixels).all()
+    assert from_array_of_floats.understood == "4 images of 8x8, RGB, float32 in [0, 1], read as (n, C, H, W)"
 
 
 @pytest.mark.parametrize(

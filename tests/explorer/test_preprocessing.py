@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageOps
 
+from capspoe.data.drawings import MNIST_SIZE, object_size
 from capspoe.errors import InputError
-from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
-from capspoe.figures.summary import object_size
+from capspoe.explorer.preprocessing import from_data_url
 from capspoe.infer.polarity import Polarity
 
 GREY, COLOUR = (28, 28, 1), (32, 32, 3)

@@ -386,3 +386,9 @@ def test_a_table_of_features_has_no_images():
     network = build_network(Config(layers="4x3"), (1, 20, 1), FeatureCode(20))
     with pytest.raises(InputError, match="a network of plain features has no images"):
         E.explain(network, np.zeros((1, 1, 20, 1), np.float32))
+
+
+def test_the_log_odds_of_a_recognition_network_pay_for_two_objects():
+    search = E.Search(object_cost=16)
+    assert [search.count_cost(k, recognised=True) for k in (1, 2, 3)] == [0, 0, 16]
+    assert [search.count_cost(k, recognised=False) for k in (1, 2, 3)] == [16, 32, 48]

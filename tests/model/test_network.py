@@ -179,7 +179,7 @@ def test_images_may_come_in_any_sensible_form(model, images):
         (lambda x: x.astype(float), r"values in \[0, 1\]"),
         (lambda x: x / 255 * np.nan, r"values in \[0, 1\]"),
         (lambda x: x / 255 - 0.1, r"values in \[0, 1\]"),
-        (lambda x: x[:, :20], r"shape \(n, 28, 28, 1\), not \(20, 20, 28, 1\)"),
+        (lambda x: x[:, :20], r"shape \(n, 28, 28, 1\) or \(n, 1, 28, 28\), not \(20, 20, 28, 1\)"),
         (lambda x: x[:0], "empty"),
         (lambda x: x.repeat(3, -1), "shape"),
         (lambda x: "cat.png", "uint8 or float"),
@@ -230,3 +230,17 @@ def test_parts_that_do_not_fit_are_refused():
         Network(codec, [CapsuleLayer((7, 8), (3, 4))])
     with pytest.raises(InputError, match=r"layer 1 takes \(4, 8\) lower capsules, but there are \(3, 4\) below it"):
         Network(codec, [CapsuleLayer((4, 8), (3, 4)), CapsuleLayer((4, 8), (3, 4))])
+
+
+def test_tensors_with_channels_first_are_the_same_images():
+    network = small()
+    images = np.random.default_rng(0).random((3, *network.image), np.float32)
+    expected = network.encode(images).hidden
+    channels_first = torch.from_numpy(images).permute(0, 3, 1, 2).requires_grad_()
+    np.testing.assert_array_equal(network.encode(channels_first).hidden, expected)
+    np.testing.assert_array_equal(network.encode(channels_first[1]).hidden, expected[1:2])
+    up = network(channels_first)
+    np.testing.assert_allclose(up.hidden.detach().numpy(), expected, atol=1e-5)
+    (gradient,) = torch.autograd.grad(up.hidden.sum(), channels_first)
+    assert gradient.abs().max() > 0
+    np.testing.assert_array_equal(network(images).hidden.detach().numpy(), up.hidden.detach().numpy())

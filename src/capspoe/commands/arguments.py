@@ -5,11 +5,11 @@ usage, which tyro answers before the function runs, take a fraction of a second.
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import tyro
 from tyro.conf import Positional, arg
@@ -19,22 +19,25 @@ from capspoe.errors import InputError
 from capspoe.run.bundled import BUNDLED, find_run, output_folder
 
 if TYPE_CHECKING:
-    from capspoe.data import Dataset
+    from capspoe.data import Dataset, Prepare
     from capspoe.run.model import CapsulePoE
 
+Part = TypeVar("Part")
 RUN_HELP = "The run folder, or mnist-small, which ships with the package."
 RunFolder = Positional[Annotated[Path, arg(metavar="RUN", help=RUN_HELP)]]
 DEFAULT_RUN = Path(BUNDLED)
 Split = Literal["train", "test", "all"]
 RunSplit = Annotated[Split, arg(help="Which part of the run's data.")]
 MovedData = Annotated[str | None, arg(help="Where the run's images are now, if they have moved.")]
+IMAGES_HELP = "Image files, folders, .npy, .npz, a data set, or - for standard input"
 Images = Annotated[
-    Positional[str | None], arg(help="A data set, folder, .npy or .npz (default: the run's own data).")
+    Positional[tuple[str, ...]], arg(metavar="[IMAGES ...]", help=f"{IMAGES_HELP} (default: the run's own data).")
 ]
+GivenImages = Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGES ...", help=f"{IMAGES_HELP}.")]
+AsJson = Annotated[bool, arg(help="Print JSON instead of text.")]
 SplitOf = Annotated[
     Split | None, arg(help="Which part of it (default: all of a path that you name, otherwise test).")
 ]
-ImagePath = Annotated[Positional[str], arg(metavar="IMAGE", help="An image file, a folder, an .npy or .npz.")]
 AnyDevice = Annotated[Device, arg(help="Where to compute: auto takes a GPU if there is one.")]
 
 
@@ -90,14 +93,56 @@ def figure_path(run: Path, name: str) -> Path:
     return output_folder(run) / "figures" / name
 
 
-def open_for_run(model: "CapsulePoE", run: Path, images: str | None, split: str | None) -> "Dataset":
-    """The run's own images or others, as the network expects them."""
+def open_for_run(
+    model: "CapsulePoE",
+    run: Path,
+    images: str | Sequence[str] | None,
+    split: str | None,
+    prepare: "Prepare | None" = None,
+) -> "Dataset":
+    """The run's own images or others, as the network expects them; see `capspoe.data.open_for`."""
     from capspoe.data import CATALOGUE, open_for
 
+    names = [images] if isinstance(images, str) else list(images or ())
     if not split:
-        has_test_split = images is None or images in CATALOGUE
+        has_test_split = all(name in CATALOGUE for name in names)
         split = "test" if has_test_split else "all"
-    return open_for(model.config, model.image, images, split, run=run)
+    return open_for(model.config, model.image, names, split, run=run, prepare=prepare)
+
+
+def progress(parts: Iterable[Part], total: int, title: str) -> Iterable[Part]:
+    """The parts, with a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(parts, title, total, console=console, transient=True, disable=not console.is_terminal)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON, one line for each item of a list; NaN becomes null."""
+    import json
+    import math
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(key): clean(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [clean(item) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value
+
+    if not isinstance(value, list):
+        print(json.dumps(clean(value)))
+        return
+    lines = ",\n ".join(json.dumps(clean(item)) for item in value)
+    print(f"[{lines}]")
+
+
+def records_of(table: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """The rows of a table of columns."""
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
 def command_line(*words: object) -> str:

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
-from capspoe.commands.explain import open_images, write_arrays
+from capspoe.commands.arguments import GivenImages, RunFolder, check_suffix, command, figure_path
+from capspoe.commands.explain import write_arrays
+from capspoe.commands.images import open_given_images
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ HIDDEN = 0.35  # brightness of hidden pixels in the figure
 @command
 def complete(
     run: RunFolder,
-    image: ImagePath,
+    images: GivenImages,
     mask: str,
     count: int = 4,
     limit: int = 10,
@@ -47,12 +48,18 @@ def complete(
     model = CapsulePoE.load(run)
     size = model.image[:2]
     hidden = read_mask(Path(mask), size) if Path(mask).is_file() else find_mask(mask, size)
-    images = model.array(model.tensor(open_images(model, image, limit)))
-    completion = model.complete(images, hidden, count, seed)
+    given = open_given_images(model, run, images, limit=limit)
+    pictures = model.array(model.tensor(given.dataset.batch(np.arange(len(given.dataset)))))
+    completion = model.complete(pictures, hidden, count, seed)
+    # Where pixels are seen, the reconstruction of a completed image should be like them.
+    seen_errors = np.square(model.reconstruct(completion.images[:, 0]) - pictures)[:, ~hidden]
+    if seen_errors.size:
+        given.note_errors(0, seen_errors.mean((1, 2)))
+    given.announce()
     if out.suffix.lower() == ".npz":
         write_arrays(completion, out)
     else:
-        seen = np.where(hidden[..., None], HIDDEN, to_rgb_or_grey(images))
+        seen = np.where(hidden[..., None], HIDDEN, to_rgb_or_grey(pictures))
         rows = [Row("seen", [seen], "grey is hidden")]
         for k in range(count):
             captions = [f"capsule {j}" for j in completion.capsule[:, k]]

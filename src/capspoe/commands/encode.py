@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from capspoe.commands.arguments import (
     AnyDevice,
+    AsJson,
     Images,
     RunFolder,
     SplitOf,
     check_suffix,
     command,
-    open_for_run,
+    print_json,
+    progress,
+    records_of,
 )
+from capspoe.commands.images import Given, open_given_images, print_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,38 +26,50 @@ if TYPE_CHECKING:
     from capspoe.run.model import CapsulePoE
 
 BLOCK = 1024  # images encoded at once
+SHOWN = 20  # images that are printed
 
 
 @command
 def encode(
-    run: RunFolder, out: Path, images: Images = None, split: SplitOf = None, device: AnyDevice = "auto"
+    run: RunFolder,
+    images: Images = (),
+    out: Path | None = None,
+    split: SplitOf = None,
+    json: AsJson = False,
+    device: AnyDevice = "auto",
 ) -> None:
-    """Write which capsule is on for each image, and its pose, with file names and labels if they are known.
+    """Say which capsule is on for each image, and write its pose, with file names and labels if they are known.
 
     x.npz has on (n, J), hidden (n, J, N), labels (n,) and file (n,). x.csv and x.parquet have a row for each image:
     file, label, capsule, probability, typicality (the share of these images that are reconstructed worse), pose.
 
     Args:
-        out: x.npz, x.csv or x.parquet
+        out: x.npz, x.csv or x.parquet (default: print the first images).
     """
-    check_suffix(out, ".npz", ".csv", ".parquet")
+    if out:
+        check_suffix(out, ".npz", ".csv", ".parquet")
     import numpy as np
 
     from capspoe.atomic import npz_writer
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run, device)
-    dataset = open_for_run(model, run, images, split)
-    if out.suffix.lower() != ".npz":
-        write_table(columns(dataset, encoded_blocks(model, dataset, errors=True)), out)
-        print(out)
+    given = open_given_images(model, run, images, split)
+    dataset = given.dataset
+    if out is None or out.suffix.lower() != ".npz":
+        table = columns(dataset, watched(given, encoded_blocks(model, dataset, errors=True)))
+        given.announce()
+        if out:
+            write_table(table, out)
+        show(given, table, out, json)
         return
 
     # `hidden` is large and written block by block; `on` is small and collected on the way.
     on: list[np.ndarray] = []
 
     def hidden() -> Iterator[np.ndarray]:
-        for on_of_block, hidden_of_block, _ in encoded_blocks(model, dataset):
+        blocks = encoded_blocks(model, dataset, errors=not given.own)
+        for on_of_block, hidden_of_block, _ in watched(given, blocks):
             on.append(on_of_block)
             yield hidden_of_block
 
@@ -64,7 +80,23 @@ def encode(
             file.add("labels", np.asarray(dataset.labels))
         if dataset.file_names is not None:
             file.add("file", np.asarray(dataset.file_names))
+    given.announce()
     print(out)
+
+
+def show(given: Given, table: dict[str, Any], out: Path | None, json: bool) -> None:
+    """Print where the table is, or its rows."""
+    if json:
+        print_json(records_of(table))
+    elif out:
+        print(out)
+    else:
+        shown = {
+            name: values for name, values in table.items() if name in ("file", "label", "capsule", "probability")
+        }
+        if any(given.summary.labels):
+            shown["mostly"] = [given.label(capsule) for capsule in table["capsule"]]
+        print_rows(shown, SHOWN)
 
 
 def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Any]:
@@ -77,6 +109,16 @@ def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False
             difference = model.reconstruct(pixels) - model.array(model.tensor(pixels))
             error = np.square(difference).mean((1, 2, 3))
         on, hidden = model.encode(pixels)
+        yield on, hidden, error
+
+
+def watched(given: Given, blocks: Iterator[Any]) -> Iterator[Any]:
+    """The blocks, with a progress bar; notes which images are unlike the run's."""
+    done = 0
+    for on, hidden, error in progress(blocks, -(-len(given.dataset) // BLOCK), "encoding"):
+        if error is not None:
+            given.note_errors(done, error)
+        done += len(on)
         yield on, hidden, error
 
 

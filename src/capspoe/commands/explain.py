@@ -1,25 +1,28 @@
 """`capspoe explain`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from capspoe.commands.arguments import ImagePath, RunFolder, check_suffix, command, figure_path
+from capspoe.commands.arguments import AsJson, GivenImages, RunFolder, check_suffix, command, figure_path, print_json
+from capspoe.commands.images import Given, name_capsule, open_given_images
 from capspoe.config import Compose
 
 if TYPE_CHECKING:
-    import numpy as np
+    from capspoe.infer.explain import Explanation
 
-    from capspoe.run.model import CapsulePoE
+SHIFT = 2.0  # that of the explorer, `capspoe.run.model.SHIFT`, which needs PyTorch to be imported
+CHUNK = 8  # images explained between two steps of the progress bar
 
 
 @command
 def explain(
     run: RunFolder,
-    image: ImagePath,
+    images: GivenImages,
     objects: int | None = None,
     compose: Compose = "maximum",
-    shift: float = 0.0,
+    shift: float = SHIFT,
     count: int = 10,
+    json: AsJson = False,
     out: Path | None = None,
 ) -> None:
     """Pull apart objects that overlap in an image.
@@ -29,34 +32,70 @@ def explain(
     Args:
         objects: Number of objects in an image (default: estimated for each image, up to 3).
         compose: How objects overlap: strokes, light, or opaque with the first in front.
-        shift: How many pixels objects may be off their usual place, such as 2 for digits that are not centred.
+        shift: How many pixels objects may be off their usual place.
         count: Number of images, if there are many.
         out: x.png, or x.npz with all arrays (default: RUN/figures/explain.png).
     """
     out = out or figure_path(run, "explain.png")
     check_suffix(out, ".png", ".npz")
+    import numpy as np
+
     from capspoe.figures.explanation import draw_explanation
     from capspoe.figures.sheet import write
+    from capspoe.infer.explain import Explanation
     from capspoe.infer.polarity import Polarity
     from capspoe.model.checks import check_count
     from capspoe.run.model import CapsulePoE
 
     check_count("count", count)
     model = CapsulePoE.load(run)
-    images = model.array(model.tensor(open_images(model, image, count)))
-    explanation = model.explain(images, objects, compose, shift)
-    for row, (capsules, probabilities) in enumerate(zip(explanation.capsule, explanation.probability, strict=True)):
-        parts = []
-        for capsule, probability in zip(capsules, probabilities, strict=True):
-            if capsule >= 0:
-                parts.append(f"capsule {capsule} ({probability:.0%})")
-        print(f"image {row}: {', '.join(parts)}")
+    given = open_given_images(model, run, images, limit=count)
+    pictures = []
+    parts = []
+    for pixels in given.batches(CHUNK, "explaining"):
+        pictures.append(model.array(model.tensor(pixels)))
+        parts.append(model.explain(pixels, objects, compose, shift))
+    shown = np.concatenate(pictures)
+    explanation = Explanation.concatenate(parts)
+    rows = describe(given, explanation, shown)
+    given.announce()
+    if json:
+        print_json(rows)
+    else:
+        for row in rows:
+            parts_of_image = []
+            for item in row["objects"]:
+                name = name_capsule(given, item["capsule"])
+                parts_of_image.append(f"{name}, {item['probability']:.0%}")
+            print(f"{row['image']}: {'; '.join(parts_of_image)}")
     if out.suffix.lower() == ".npz":
         write_arrays(explanation, out)
     else:
         polarity = Polarity.of_network(model)
-        write(draw_explanation(polarity.ink(images), explanation.ink(polarity)), out)
-    print(out)
+        write(draw_explanation(polarity.ink(shown), explanation.ink(polarity)), out)
+    if not json:
+        print(out)
+
+
+def describe(given: Given, explanation: "Explanation", images: Any) -> list[dict[str, Any]]:
+    """The objects of each image as plain values; notes images that they do not explain."""
+    import numpy as np
+
+    names = given.dataset.names(np.arange(len(images)))
+    errors = np.square(explanation.image - images).mean((1, 2, 3))
+    rows = []
+    for k, name in enumerate(names):
+        objects = []
+        for capsule, probability in zip(explanation.capsule[k], explanation.probability[k], strict=True):
+            if capsule >= 0:
+                label = given.label(int(capsule))
+                objects.append(
+                    {"capsule": int(capsule), "mostly": label, "probability": round(float(probability), 4)}
+                )
+        # Each object may be as wrong as a usual image.
+        (unlike,) = given.note_errors(k, errors[k : k + 1], len(objects))
+        rows.append({"image": name, "objects": objects, "error": float(errors[k]), "unlike": unlike})
+    return rows
 
 
 def write_arrays(arrays: NamedTuple, path: Path) -> None:
@@ -66,20 +105,3 @@ def write_arrays(arrays: NamedTuple, path: Path) -> None:
     with npz_writer(path) as file:
         for name, values in arrays._asdict().items():
             file.add(name, values)
-
-
-def open_images(model: "CapsulePoE", name: str, count: int) -> "np.ndarray":
-    """At most `count` images by name or path; a picture takes the polarity of the network."""
-    import numpy as np
-
-    from capspoe.data import FolderDataset, Prepare, open_for
-    from capspoe.infer.polarity import Polarity
-
-    path = Path(name).expanduser()
-    height, width, colours = model.image
-    if not path.is_file() or path.suffix.lower() in (".npy", ".npz"):
-        dataset = open_for(model.config, model.image, name, "all")
-        return dataset.batch(np.arange(min(count, len(dataset))))
-    prepare = Prepare.of((height, width), None, {1: "grey", 3: "rgb"}.get(colours))
-    pixels = FolderDataset(path.absolute().parent, [path.name], prepare).batch(np.arange(1))
-    return Polarity.of_network(model).match(pixels)

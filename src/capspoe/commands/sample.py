@@ -1,17 +1,16 @@
 """`capspoe sample`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from capspoe.commands.arguments import DEFAULT_RUN, AnyDevice, RunFolder, check_suffix, command
+from capspoe.commands.arguments import DEFAULT_RUN, AnyDevice, RunFolder, check_suffix, command, progress
 from capspoe.config import Prior
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-Part = TypeVar("Part")
 MAX_SHOWN = 20_000  # images in one picture
 COLUMNS = 20  # of a picture of images in proportion to the capsules' use
 
@@ -104,7 +103,7 @@ def write_count(chunks: "Iterator[tuple[np.ndarray, np.ndarray]]", shape: tuple[
         capsules = []
 
         def images() -> Iterator[np.ndarray]:
-            for pixels, on in progress(chunks, count):
+            for pixels, on in progress(chunks, count, "sampling"):
                 capsules.append(on)
                 yield pixels
 
@@ -113,7 +112,7 @@ def write_count(chunks: "Iterator[tuple[np.ndarray, np.ndarray]]", shape: tuple[
             file.add("capsule", np.concatenate(capsules))
         return
     check_shown(count)
-    pixels = np.concatenate([chunk for chunk, _ in progress(chunks, count)])
+    pixels = np.concatenate([chunk for chunk, _ in progress(chunks, count, "sampling")])
     columns = min(count, COLUMNS)
     blank = np.ones((-count % columns, *shape[1:]), np.float32)
     grid = np.concatenate([pixels, blank]).reshape(-1, columns, *shape[1:])
@@ -128,7 +127,7 @@ def write_each(columns: "dict[int, Iterator[np.ndarray]]", shape: tuple[int, ...
     from capspoe.run.pictures import tile, write_png
 
     if out.suffix.lower() == ".npz":
-        pieces = (chunk for column in progress(columns.values(), len(columns)) for chunk in column)
+        pieces = (chunk for column in progress(columns.values(), len(columns), "sampling") for chunk in column)
         with npz_writer(out) as file:
             file.add("capsule", np.array(list(columns), np.int64))
             file.add_pieces("images", shape, np.float32, pieces)
@@ -141,11 +140,3 @@ def write_each(columns: "dict[int, Iterator[np.ndarray]]", shape: tuple[int, ...
 def check_shown(count: int) -> None:
     if count > MAX_SHOWN:
         raise InputError(f"a .png shows at most {MAX_SHOWN:,} images; ask for fewer, or write x.npz")
-
-
-def progress(parts: Iterable[Part], total: int) -> Iterable[Part]:
-    """The parts, with a progress bar on a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(parts, "sampling", total, console=Console(stderr=True), transient=True)

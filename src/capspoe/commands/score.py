@@ -1,35 +1,43 @@
 """`capspoe score`."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capspoe.commands.arguments import (
     AnyDevice,
+    AsJson,
     Images,
     RunFolder,
     SplitOf,
     check_suffix,
     command,
-    open_for_run,
+    print_json,
+    progress,
+    records_of,
 )
 from capspoe.commands.encode import BLOCK, write_table
+from capspoe.commands.images import open_given_images, print_rows
 from capspoe.errors import CapspoeError
 
 if TYPE_CHECKING:
-    from capspoe.data import Dataset
+    import numpy as np
+
     from capspoe.infer.likelihood import Scores
     from capspoe.run.model import CapsulePoE
 
+SHOWN = 10  # images that are printed
 COMPARED = 2000  # test images of the run that typicality refers to
 
 
 @command
 def score(
     run: RunFolder,
-    images: Images = None,
+    images: Images = (),
     split: SplitOf = None,
     out: Path | None = None,
+    json: AsJson = False,
     device: AnyDevice = "auto",
 ) -> None:
     """Find odd images: how likely each one is under the model, the oddest first.
@@ -49,8 +57,11 @@ def score(
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run, device)
-    dataset = open_for_run(model, run, images, split)
-    scores = score_dataset(model, dataset)
+    given = open_given_images(model, run, images, split)
+    dataset = given.dataset
+    scores = score_dataset(model, given.batches(BLOCK, "scoring"))
+    given.note_errors(0, scores.error)
+    given.announce()
     columns = {
         "score": scores.total.round(2),
         "code": scores.code.round(2),
@@ -61,7 +72,7 @@ def score(
     # Without the run's own images there is nothing to compare with.
     with suppress(CapspoeError, OSError):
         own_images = data.open_for(model.config, model.image, run=run).first(COMPARED)
-        usual = score_dataset(model, own_images)
+        usual = score_dataset(model, progress(own_images.batches(BLOCK), -(-COMPARED // BLOCK), "comparing"))
         rank_by = scores.weaker(usual)
         odder = np.searchsorted(np.sort(usual.weaker(usual)), rank_by)
         columns["typicality"] = (odder / len(usual.code)).round(4)
@@ -74,26 +85,28 @@ def score(
     for name, values in columns.items():
         table[name] = values[order].tolist()
 
+    if out:
+        write_table(table, out)
+    if json:
+        print_json(records_of(table))
+        return
     log_z = scores.log_z
     gap = max(map(abs, log_z.gaps))
     bounds = f"between {log_z.lower:.1f} and {log_z.upper:.1f}"
     print(f"log Z {bounds}; its estimates differ by at most {gap:.1f} nats in a capsule")
     if out:
-        write_table(table, out)
         print(out)
-        return
-    print("  ".join(f"{name:>10}" for name in table))
-    for row in list(zip(*table.values(), strict=True))[:10]:
-        print("  ".join(f"{value!s:>10}" for value in row))
+    else:
+        print_rows(table, SHOWN)
 
 
-def score_dataset(model: "CapsulePoE", dataset: "Dataset") -> "Scores":
+def score_dataset(model: "CapsulePoE", batches: "Iterable[np.ndarray]") -> "Scores":
     """The scores of all images, computed a block at a time."""
     import numpy as np
 
     from capspoe.infer.likelihood import Scores
 
-    blocks = [model.score(pixels) for pixels in dataset.batches(BLOCK)]
+    blocks = [model.score(pixels) for pixels in batches]
     return Scores(
         np.concatenate([block.code for block in blocks]),
         np.concatenate([block.pixels for block in blocks]),

@@ -11,7 +11,7 @@ from numpy.lib.format import open_memmap
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from capspoe.data.datasets import ArrayDataset, Classes, Dataset, Labels, Subset
+from capspoe.data.datasets import COLOURS, ArrayDataset, Classes, Dataset, Labels, Subset
 from capspoe.data.preprocess import Prepare, as_uint8, pixel_scale
 from capspoe.data.splits import hash_positions, split_rows
 from capspoe.errors import DataError
@@ -20,7 +20,6 @@ IMAGE_NAMES = ("images", "pixels", "x", "data", "arr_0")
 LABEL_NAMES = ("labels", "label", "y", "targets", "target", "arr_1")
 MAX_LISTED = 12  # array names in an error
 MAX_ARRAYS = 10_000  # in an .npz
-COLOURS = (1, 3, 4)  # channels: grey, RGB, RGB and alpha
 
 
 def open_npy(path: Path, split: str, prepare: Prepare) -> Dataset:
@@ -47,6 +46,28 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
     else:
         rows = split_rows(hash_positions(len(pixels)), split, str(path))
     return Subset(ArrayDataset(pixels, labels, classes, prepare=prepare), rows)
+
+
+def from_array(images: NDArray[Any], prepare: Prepare) -> Dataset:
+    """All images of an array, as an .npy has them."""
+    name = "images from Python"
+    array = _as_images(images, name)
+    dataset = ArrayDataset(array, scale=pixel_scale(array, name), prepare=prepare)
+    dataset.understood = understood(images, array)
+    return dataset
+
+
+def understood(given: NDArray[Any], images: NDArray[Any]) -> str:
+    """One line about how an array was read."""
+    count, height, width, channels = images.shape
+    colour = {1: "grey", 3: "RGB", 4: "RGBA"}.get(channels, f"{channels} channels")
+    values = "0 to 255"
+    if given.dtype == bool or (given.dtype.kind == "f" and pixel_scale(images, "images") == 255):
+        values = "in [0, 1]"
+    layout = "(n, H, W)"
+    if given.ndim == 4:
+        layout = "(n, H, W, C)" if given.shape == images.shape else "(n, C, H, W)"
+    return f"{count:,} images of {height}x{width}, {colour}, {given.dtype} {values}, read as {layout}"
 
 
 @contextmanager

@@ -21,7 +21,10 @@ from capspoe.errors import CapspoeWarning, DataError, InputError
 AHEAD = 2  # chunks decoded ahead per worker
 CHUNK = 256  # images decoded at a time, and images in the fingerprint of a sampled data set
 MAX_HASHED = 256 << 20  # bytes; the fingerprint of a larger data set is sampled
+COLOURS = (1, 3, 4)  # channels: grey, RGB, RGB and alpha
 MAX_LISTED = 5  # unreadable images that an error names
+# What a part of a data set takes over from the whole.
+DESCRIPTION = ("shape", "labels", "classes", "file_names", "decodes", "verified", "understood", "what", "skippable")
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64] | None
@@ -54,6 +57,9 @@ class Dataset(ABC):
     file_names: list[str] | None = None  # relative to the folder; None if the images are not files
     decodes: bool = False  # reading decodes files, so workers help
     verified: bool = False  # its files have been verified by checksums
+    understood: str | None = None  # one line about how an array from Python was read
+    what: str = "images"  # what an error calls them: of a split, "training images" or "test images"
+    skippable: bool = False  # whether the user can choose to skip unreadable images, with --skip-bad
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -72,7 +78,7 @@ class Dataset(ABC):
         chosen = self._checked(indices)
         if not len(chosen):
             return np.empty((0, *self.shape), np.uint8)
-        return _all_read(*self.read(chosen))
+        return self._all_read(*self.read(chosen))
 
     def batches(self, batch_size: int, order: ArrayLike | None = None, workers: int = 0) -> Iterator[Pixels]:
         """Yield batches of images; the last one may be smaller.
@@ -89,7 +95,7 @@ class Dataset(ABC):
             order = np.arange(len(self))
         indices = self._checked(order)
         for pixels, failures in self._read_in_chunks(batch_size, indices, workers):
-            yield _all_read(pixels, failures)
+            yield self._all_read(pixels, failures)
 
     def names(self, indices: ArrayLike) -> list[str]:
         """Return the relative path of each file, or the index if the images are not files."""
@@ -119,7 +125,7 @@ class Dataset(ABC):
             pixels[start : start + len(decoded)] = decoded
             failures += bad
             start += len(decoded)
-        return Images(_all_read(pixels, failures), self.labels)
+        return Images(self._all_read(pixels, failures), self.labels)
 
     def in_memory(self, workers: int = 0) -> "ArrayDataset":
         """Decode everything once, for data sets that fit and are read many times."""
@@ -137,8 +143,8 @@ class Dataset(ABC):
         if not failures:
             return self
         if len(failures) == len(self):
-            raise DataError(describe(failures, len(self)))
-        warnings.warn(f"skipped: {describe(failures, len(self))}", CapspoeWarning, stacklevel=3)
+            raise DataError(describe(failures, len(self), self.what))
+        warnings.warn(f"skipped: {describe(failures, len(self), self.what)}", CapspoeWarning, stacklevel=3)
         unreadable = {failure.name for failure in failures}
         readable = [name not in unreadable for name in self.names(everything)]
         return Subset(self, np.flatnonzero(readable))
@@ -180,8 +186,32 @@ class Dataset(ABC):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _describe_as(self, other: "Dataset") -> None:
-        for name in ("shape", "labels", "classes", "file_names", "decodes", "verified"):
+        for name in (
+            "shape",
+            "labels",
+            "classes",
+            "file_names",
+            "decodes",
+            "verified",
+            "what",
+            "skippable",
+            "understood",
+        ):
             setattr(self, name, getattr(other, name))
+
+    def labelled_as(self, other: "Dataset") -> "Dataset":
+        """This data set with the labels of another, which has the same images."""
+        self.labels = other.labels
+        self.classes = other.classes
+        return self
+
+    def _all_read(self, pixels: Pixels, failures: Sequence[Failure]) -> Pixels:
+        if failures:
+            advice = "repair or remove them"
+            if self.skippable:
+                advice += ", or use --skip-bad"
+            raise DataError(f"{describe(failures, len(pixels), self.what)}; {advice}")
+        return pixels
 
     def _checked(self, indices: ArrayLike) -> NDArray[np.int64]:
         chosen = np.asarray(indices)
@@ -258,7 +288,8 @@ class SequenceDataset(Dataset):
 
     Parameters
     ----------
-    items : gives uint8 images (H, W) or (H, W, C) of one shape, or tuples that start with one
+    items : gives images (H, W), (H, W, C) or (C, H, W) of one shape, uint8, bool or float in [0, 1], as arrays,
+        tensors or Pillow images; or tuples that start with one
     prepare : how to preprocess them
     decodes : whether threads should read ahead
     """
@@ -291,13 +322,30 @@ class SequenceDataset(Dataset):
         item = self._items[index]
         if isinstance(item, tuple):  # an image and its label, usually
             item = item[0]
+        if hasattr(item, "detach"):  # a tensor, perhaps with gradients or on a GPU
+            item = item.detach().cpu()
         image = np.asarray(item)
         if image.ndim == 2:
             image = image[..., None]
-        if image.dtype != np.uint8 or image.ndim != 3 or 0 in image.shape:
-            kind = f"shape {image.shape} and type {image.dtype}"
-            raise DataError(f"image {index} has {kind}; give uint8 arrays (H, W) or (H, W, C)")
-        return image
+        is_pixels = image.dtype in (np.uint8, np.bool_) or image.dtype.kind == "f"
+        if not is_pixels or image.ndim != 3 or 0 in image.shape:
+            self._refuse(index, image)
+        # PyTorch's data sets have the channels first.
+        if image.shape[-1] not in COLOURS and image.shape[0] in COLOURS:
+            image = image.transpose(1, 2, 0)
+        if image.dtype == np.uint8:
+            return image
+        if not (image.min() >= 0 and image.max() <= 1):
+            raise DataError(
+                f"image {index} has values from {image.min():g} to {image.max():g}; floats must be in [0, 1]"
+            )
+        return as_uint8(image, 255)
+
+    @staticmethod
+    def _refuse(index: int, image: NDArray[Any]) -> None:
+        kind = f"shape {image.shape} and type {image.dtype}"
+        allowed = "(H, W), (H, W, C) or (C, H, W), uint8 or float in [0, 1]"
+        raise DataError(f"image {index} has {kind}; give arrays {allowed}")
 
 
 def workers_for(dataset: Dataset) -> int:
@@ -310,15 +358,9 @@ def workers_for(dataset: Dataset) -> int:
     return max(1, min(4, cores))
 
 
-def describe(failures: Sequence[Failure], count: int) -> str:
+def describe(failures: Sequence[Failure], count: int, what: str = "images") -> str:
     """Return one line that counts and names the images that cannot be read."""
     named = ", ".join(f"{failure.name} ({failure.reason})" for failure in failures[:MAX_LISTED])
     if len(failures) > MAX_LISTED:
         named += f" and {len(failures) - MAX_LISTED} more"
-    return f"{len(failures)} of {count} images cannot be read: {named}"
-
-
-def _all_read(pixels: Pixels, failures: Sequence[Failure]) -> Pixels:
-    if failures:
-        raise DataError(f"{describe(failures, len(pixels))}; repair or remove them, or use --skip-bad")
-    return pixels
+    return f"{len(failures)} of {count} {what} cannot be read: {named}"

@@ -3,19 +3,27 @@
 import json
 import os
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.catalogue import CATALOGUE, did_you_mean
 from capspoe.data.datasets import ArrayDataset, Dataset, Images
 from capspoe.data.downloads import fetch
-from capspoe.data.folders import open_folder
-from capspoe.data.formats import READERS
+from capspoe.data.folders import FolderDataset, open_folder
+from capspoe.data.formats import READERS, BadImage, probe
+from capspoe.data.given import STANDARD_INPUT, Joined, Likeness, Pictures, read_standard_input
 from capspoe.data.preprocess import Prepare, Size
 from capspoe.data.splits import SPLITS
 from capspoe.errors import CapspoeWarning, DataError, InputError
+
+ARRAYS = (".npy", ".npz")
+WHAT = {"train": "training images", "test": "test images", "all": "images"}  # what the images of a split are called
 
 
 def load(name_or_path: str | os.PathLike[str], split: str = "train", **options: Any) -> Images:
@@ -41,7 +49,7 @@ def open_dataset(
 
     Parameters
     ----------
-    name_or_path : a name in `CATALOGUE`, a folder of images, an .npy or an .npz
+    name_or_path : a name in `CATALOGUE`, a folder of images, an image file, an .npy or an .npz
     split : train, test or all
     size : resize to this many pixels, or to (height, width)
     crop : then cut out the centre
@@ -53,34 +61,63 @@ def open_dataset(
     """
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; choose train, test or all")
-    prepare = Prepare.of(size, crop, colour)
+    dataset = _open(name_or_path, split, Prepare.of(size, crop, colour), offline)
+    if skip_bad and dataset.decodes:
+        return dataset.without_failures(workers)
+    return dataset
+
+
+def _open(name_or_path: str | os.PathLike[str], split: str, prepare: Prepare, offline: bool) -> Dataset:
     if isinstance(name_or_path, str) and name_or_path in CATALOGUE:
         fetch(name_or_path, offline)
         entry = CATALOGUE[name_or_path]
         pixels, labels = READERS[entry.format](entry, split)
         named = ArrayDataset(pixels, labels, entry.classes, prepare=prepare)
         named.verified = True  # by `fetch`
-        return named
-    dataset = _open_path(name_or_path, split, prepare)
-    if skip_bad and dataset.decodes:
-        return dataset.without_failures(workers)
+        dataset: Dataset = named
+    else:
+        dataset = _open_path(name_or_path, split, prepare)
+    dataset.what = WHAT[split]
     return dataset
+
+
+def open_given(names: Sequence[str], prepare: Prepare, split: str = "all") -> Dataset:
+    """Open images that a person names: data sets, files, folders, .npy, .npz, or "-" for standard input.
+
+    Several of them become one data set without labels, with the names as they were given.
+    """
+    parts = []
+    for name in names:
+        path = str(read_standard_input()) if name == STANDARD_INPUT else name
+        parts.append(_open(path, split, prepare, offline=True))
+    if len(parts) == 1:
+        return parts[0]
+    return Joined(parts, names)
 
 
 def open_for(
     config: Any,
     image: tuple[int, int, int],
-    images: str | None = None,
+    images: str | Sequence[str] | None = None,
     split: str = "test",
     run: Path | None = None,
+    prepare: Prepare | None = None,
 ) -> Dataset:
     """Open images as a trained network expects them: the run's own, or `images` by name or path.
 
-    `image` is the (H, W, C) of the network. Warns of images of another kind, which are converted, and if the run's
-    data set holds other images than `run`, its folder, was trained on.
+    Parameters
+    ----------
+    config : the settings of the run
+    image : (H, W, C) of the network
+    images : one or several, as for `open_given`; None for the run's own
+    split : train, test or all
+    run : its folder; warns if the run's data set holds other images than those it was trained on
+    prepare : how to preprocess images that are not the run's own, such as a `Likeness`. By default they are resized
+        and their colour is converted, with a warning.
     """
+    names = [images] if isinstance(images, str) else list(images or ())
     height, width, channels = image
-    own = images is None and config.data not in CATALOGUE
+    own = not names and config.data not in CATALOGUE
     if own and not os.path.exists(os.path.expanduser(config.data)):
         advice = "if they moved, say where to: --data PLACE, or `encode RUN PLACE`"
         raise InputError(f"the run's images were in {config.data!r}, which is not there; {advice}")
@@ -88,23 +125,26 @@ def open_for(
         warn_if_changed(config, run)
     # Other images are resized to the network's, unless it was trained on crops of larger ones.
     size: Size = (height, width)
-    if images is None or config.crop:
+    if not names or config.crop:
         size = config.size
-    dataset = open_dataset(
-        images or config.data,
-        split,
-        size=size,
-        crop=config.crop and (height, width),
-        colour={1: "grey", 3: "rgb"}.get(channels),
-        skip_bad=config.skip_bad,
-        offline=True,  # opening somebody's run must not download
-    )
-    if images is not None:
-        own_shape = open_dataset(images, split, offline=True).shape
-        if own_shape != image:
-            conversion = f"images of {_kind(own_shape)} are converted to {_kind(image)}"
-            warnings.warn(f"{images}: {conversion}", CapspoeWarning, stacklevel=2)
+    plain = Prepare.of(size, config.crop and (height, width), {1: "grey", 3: "rgb"}.get(channels))
+    dataset = open_given(names or [config.data], prepare if names and prepare else plain, split)
+    if names:
+        warn_of_conversion(names, dataset.shape)
+    if config.skip_bad and dataset.decodes:
+        return dataset.without_failures()
     return dataset
+
+
+def warn_of_conversion(names: Sequence[str], shape: tuple[int, int, int]) -> None:
+    """Warn of arrays and data sets of another kind than the network's; pictures may be of any size and colour."""
+    for name in names:
+        if name not in CATALOGUE and Path(name).suffix.lower() not in ARRAYS:
+            continue
+        own_shape = open_dataset(name, "all", offline=True).shape
+        if own_shape != shape:
+            conversion = f"images of {_kind(own_shape)} are converted to {_kind(shape)}"
+            warnings.warn(f"{name}: {conversion}", CapspoeWarning, stacklevel=3)
 
 
 def _kind(shape: tuple[int, int, int]) -> str:
@@ -142,13 +182,30 @@ def _open_path(given: str | os.PathLike[str], split: str, prepare: Prepare) -> D
             names = ", ".join(CATALOGUE)
             hint = did_you_mean(str(given))
             raise InputError(f"{str(given)!r} is neither a data set ({names}) nor a file or folder{hint}")
-        if path.is_dir():
-            return open_folder(path, split, prepare)
         suffix = path.suffix.lower()
+        if path.is_dir():
+            folder = open_folder(path, split, prepare)
+            if not isinstance(prepare, Likeness):
+                return folder
+            return Pictures(path.absolute(), folder.names(np.arange(len(folder))), prepare).labelled_as(folder)
         if suffix == ".npy":
             return open_npy(path, split, prepare)
         if suffix == ".npz":
             return open_npz(path, split, prepare)
-        raise InputError(f"{path}: give a folder of images, an .npy or an .npz")
+        return open_file(path, prepare)
     except OSError as error:
         raise DataError(f"{str(path)[:200]}: cannot be read ({error.strerror or error})") from error
+
+
+def open_file(path: Path, prepare: Prepare) -> Dataset:
+    """One image file, as a data set of one image."""
+    try:
+        size, has_colour = probe(path)
+    except BadImage as error:
+        hint = "give an image file, a folder of images, an .npy or an .npz"
+        raise DataError(f"{path} cannot be read as an image ({error}); {hint}") from error
+    if not isinstance(prepare, Likeness):
+        colour = "rgb" if has_colour else "grey"
+        prepare = replace(prepare, size=prepare.size or size, colour=prepare.colour or colour)
+        return FolderDataset(path.absolute().parent, [path.name], prepare)
+    return Pictures(path.absolute().parent, [path.name], prepare)

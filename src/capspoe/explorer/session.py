@@ -15,19 +15,20 @@ import torch
 from torch import Tensor
 
 from capspoe import data
+from capspoe.data.drawings import MNIST_SIZE, object_size
 from capspoe.errors import CapspoeError, InputError, RunError
 from capspoe.explorer.live_metrics import training_status
-from capspoe.explorer.preprocessing import MNIST_SIZE, from_data_url
+from capspoe.explorer.preprocessing import from_data_url
 from capspoe.figures.explanation import tinted, tinted_alone
 from capspoe.figures.gallery import label_of, shown_split
-from capspoe.figures.summary import Summary, object_size, read_summary, reconstruction_error, summary
+from capspoe.figures.summary import Summary, read_summary, reconstruction_error, summary
 from capspoe.figures.traversal import sliders
 from capspoe.infer.explain import MAXIMUM, Explanation, Search, explain_steps
 from capspoe.infer.polarity import Polarity
 from capspoe.model.checks import check_capsule
 from capspoe.model.noise import Noise
 from capspoe.run.checkpoint import DONE, exported, newest, numbered, open_run
-from capspoe.run.model import CapsulePoE
+from capspoe.run.model import SHIFT, CapsulePoE
 from capspoe.run.pictures import png, sample_grid, tile
 from capspoe.training.codec_stage import CodecStage
 from capspoe.training.prior_stage import fit_prior
@@ -40,7 +41,6 @@ STRIP = (-3, -2, -1, 0, 1, 2, 3)  # positions in a strip
 SURVEYED = {"test": 1024, "all": 4096}  # images that decide what a capsule is called
 SURVEYED_IN_TRAINING = 256
 PIECE = 4  # images processed between two yields
-SHIFT = 2.0  # pixels by which digits in a drawing may be off the middle
 COMPLETIONS = 4  # of an image
 
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from capspoe.data import Dataset, open_for
+from capspoe.data.drawings import object_size
 from capspoe.errors import CapspoeError
 from capspoe.figures.gallery import label_name
-from capspoe.infer.polarity import Polarity
 from capspoe.model.network import Network, Up
 from capspoe.run.hub import SUMMARY
+from capspoe.run.model import CapsulePoE
 
 IMAGES = 2000  # test images that are measured
-THRESHOLD = 0.2  # pixels above it, on a scale of full contrast, belong to the object
 QUANTILE = 0.98  # an image reconstructed worse than this share of the test images is unlike them
 
 
@@ -45,31 +45,9 @@ def summary(J: int, dataset: Dataset, winner: np.ndarray, error: np.ndarray) -> 
     return Summary(labels, float(np.quantile(error, QUANTILE)), size)
 
 
-def object_size(images: np.ndarray) -> float | None:
-    """The longer side of an object as a fraction of the image, measured on images (n, H, W, C), uint8.
-
-    None for images in colour or without a plain background: those are only resized.
-    """
-    if images.shape[-1] != 1:
-        return None
-    grey = Polarity.of_images(images).ink(images)[..., 0] / 255
-    # A plain background is dark at the border, and covers at least a quarter of the image.
-    edge = np.concatenate([grey[:, 0], grey[:, -1], grey[:, :, 0], grey[:, :, -1]], axis=1)
-    if np.median(edge) > 0.1 or (grey < 0.1).mean() < 0.25:
-        return None
-    sides = []
-    for image in grey:
-        rows, columns = np.nonzero(image > THRESHOLD)
-        if len(rows):
-            sides.append(max(np.ptp(rows), np.ptp(columns)) + 1)
-    if not sides:
-        return None
-    return float(np.median(sides)) / max(grey.shape[1:])
-
-
 @torch.no_grad()
-def summary_of(model: Network, run: Path) -> Summary:
-    """From the run's summary.json or its test images; empty without either."""
+def summary_of(model: CapsulePoE, run: Path, count: int = IMAGES) -> Summary:
+    """From the run's summary.json or its first `count` test images; empty without either."""
     if stored := read_summary(run, model.top.upper[0]):
         return stored
     J = model.top.upper[0]
@@ -77,7 +55,7 @@ def summary_of(model: Network, run: Path) -> Summary:
     errors = []
     with suppress(CapspoeError, OSError):
         dataset = open_for(model.config, model.image)
-        images = dataset.batch(np.arange(min(IMAGES, len(dataset))))
+        images = dataset.batch(np.arange(min(count, len(dataset))))
         for x in model.chunks(images):
             up = model.up(x)
             winners.append(up.winner.cpu().numpy())

@@ -18,8 +18,8 @@ def pause_openmp() -> None:
     """End the OpenMP threads that PyTorch's last operation left spinning; its next operation starts them again.
 
     Where PyTorch was imported before capspoe (see `capspoe.threads`), they spin for 8 ms, on the cores that the
-    kernels' own threads want, and start in 0.1 ms. Without this a training step then takes half as long again. PyTorch
-    has no function for it, and OMP_WAIT_POLICY would slow down PyTorch's own operations.
+    kernels' own threads want, and start in 0.1 ms. Without this a training step then takes half as long again.
+    PyTorch has no function for it, and OMP_WAIT_POLICY would slow down PyTorch's own operations.
     """
     library = openmp()
     if library is not None and hasattr(library, PAUSE):

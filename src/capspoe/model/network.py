@@ -58,8 +58,9 @@ class Encoded(NamedTuple):
 class Network(nn.Module):
     """From images to capsules and back.
 
-    Images go in as uint8 (0 to 255) or float (0 to 1) arrays of shape (n, H, W), (n, H, W, C) or one image
-    without n, and come out as float32 in [0, 1] of shape (n, H, W, C).
+    Images go in as uint8 (0 to 255), bool or float (0 to 1) arrays or tensors of shape (n, H, W), (n, H, W, C) or
+    (n, C, H, W), or one image without n. They come out as float32 in [0, 1] of shape (n, H, W, C). Where both layouts
+    fit, C comes last.
 
     Parameters
     ----------
@@ -115,6 +116,17 @@ class Network(nn.Module):
         return self.top.w_JNMI.device
 
     # Tensors: one way up, one way down.
+
+    def forward(self, images: Any) -> Up:
+        """The way up: `network(images)`. Gradients flow through a float tensor (B, C, H, W); see also `encode`."""
+        height, width, colours = self.image
+        if not (isinstance(images, Tensor) and images.is_floating_point()) or images.shape[1:] != (
+            colours,
+            height,
+            width,
+        ):
+            images = self.tensor(images)
+        return self.up(images.to(self.device))
 
     def layer_input(self, code: Float[Tensor, "B i m"], depth: int) -> Float[Tensor, "B I M"]:
         """Code to the input of layer `depth`: the hidden means of the layers below it."""
@@ -182,21 +194,26 @@ class Network(nn.Module):
     def tensor(self, images: Any) -> Float[Tensor, "B C H W"]:
         """Images as the network expects them; larger images of a cropped data set are cropped to their centre."""
         height, width, colours = self.image
-        array = np.asarray(images)
+        given = as_array(images)
+        array = given
         if array.dtype == np.uint8:
             array = array.astype(np.float32) / 255
+        elif array.dtype == bool:
+            array = array.astype(np.float32)
         elif array.dtype.kind != "f":
             raise InputError(f"images must be uint8 or float, not {array.dtype}")
-        if array.ndim == 2 or (array.ndim == 3 and array.shape[-1] == colours):
+        if array.ndim == 2 or (array.ndim == 3 and colours in (array.shape[0], array.shape[-1])):
             array = array[None]
         if array.ndim == 3:
             array = array[..., None]
+        if array.ndim == 4:
+            array = channels_last(array, colours)
         if array.ndim == 4 and self.crop:
             array = centre_crop(array, self.crop)
         if array.ndim != 4 or array.shape[1:] != self.image or not len(array):
             raise InputError(
-                f"images must have shape (n, {height}, {width}, {colours}), not {np.shape(images)}; "
-                "resize or convert them first"
+                f"images must have shape (n, {height}, {width}, {colours}) or (n, {colours}, {height}, {width}), "
+                f"not {given.shape}; resize or convert them first"
             )
         tensor = torch.from_numpy(np.ascontiguousarray(array, np.float32)).permute(0, 3, 1, 2)
         if not bool(((tensor >= 0) & (tensor <= 1)).all()):
@@ -208,7 +225,7 @@ class Network(nn.Module):
 
     def chunks(self, images: Any) -> Iterator[Float[Tensor, "B C H W"]]:
         """Images as tensors, a few at a time."""
-        images = np.asarray(images)
+        images = as_array(images)
         if images.ndim < 4:  # one image, or grey ones without a last axis
             yield from self.tensor(images).split(CHUNK)
             return
@@ -278,6 +295,20 @@ class Network(nn.Module):
                 up = self.up(x)
                 decoded.append(self.array(self.down(up.state, up.c, on=up.winner)))
         return np.concatenate(decoded)
+
+
+def as_array(images: Any) -> np.ndarray:
+    """Images as an array; a tensor may be on a GPU or have gradients."""
+    if isinstance(images, Tensor):
+        images = images.detach().cpu()
+    return np.asarray(images)
+
+
+def channels_last(images: np.ndarray, colours: int) -> np.ndarray:
+    """Images (n, H, W, C), from (n, C, H, W) if only that fits."""
+    if images.shape[-1] != colours and images.shape[1] == colours:
+        return images.transpose(0, 2, 3, 1)
+    return images
 
 
 def centre_crop(images: np.ndarray, crop: int) -> np.ndarray:

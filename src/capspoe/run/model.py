@@ -1,6 +1,7 @@
 """CapsulePoE: a trained network that can be loaded, saved and sampled."""
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ from capspoe.errors import CapspoeWarning, DamageWarning, InputError, RunError, 
 from capspoe.infer.complete import complete
 from capspoe.infer.explain import Explanation, Search, explain
 from capspoe.infer.likelihood import score
+from capspoe.infer.polarity import opposite
 from capspoe.infer.sample import sample
 from capspoe.model.build import build_network
 from capspoe.model.checks import check_choice
@@ -20,6 +22,8 @@ from capspoe.model.network import Network
 from capspoe.model.recognition import Recognition
 from capspoe.run import checkpoint, hub
 from capspoe.run.bundled import find_run
+
+SHIFT = 2.0  # pixels by which objects in an image may be off their usual place
 
 
 def find_device(name: str = "auto") -> torch.device:
@@ -117,6 +121,18 @@ class CapsulePoE(Network):
         checkpoint.create(Path(folder), self.config, self.image)
         checkpoint.save(Path(folder), checkpoint.State(checkpoint.DONE), self.state_dict(), {})
 
+    def chunks(self, images: Any) -> Iterator[Tensor]:
+        """Images as tensors, a few at a time; warns if their polarity is not the network's."""
+        inverted = 0
+        total = 0
+        for chunk in super().chunks(images):
+            inverted += opposite(self, self.array(chunk))
+            total += len(chunk)
+            yield chunk
+        if inverted > total / 2:
+            text = f"{inverted} of {total} images seem to be the negatives of what the network was trained on"
+            warnings.warn(f"{text}; if so, pass 1 - images", CapspoeWarning, stacklevel=4)
+
     def load_weights(self, weights: dict[str, Tensor]) -> None:
         """Set all weights, perhaps with a recognition network, after checking names, shapes, types and values."""
         if any(name.startswith("recognition.") for name in weights) and self.recognition is None:
@@ -144,6 +160,6 @@ class CapsulePoE(Network):
     def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:
         """Find the k objects in each image; they may overlap, and be `shift` pixels off their usual place.
 
-        See `capspoe.infer.explain.explain`.
+        With k None their number is found too. See `capspoe.infer.explain.explain`.
         """
         return explain(self, images, k, compose, Search(shift=shift))

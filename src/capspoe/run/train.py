@@ -58,9 +58,11 @@ def train(
 
     Parameters
     ----------
-    images : name of a data set (default: mnist), a path, or an object with len(images) and images[k], each a uint8
-        array (H, W) or (H, W, C), or a tuple that begins with one
-    out : run folder; by default runs/NAME. An unfinished run there with the same settings is resumed.
+    images : name of a data set (default: mnist), a path, an array or tensor (n, H, W), (n, H, W, C) or (n, C, H, W),
+        or an object with len(images) and images[k], such as a PyTorch data set: each an image, or a tuple that begins
+        with one. Pixels are uint8, or float in [0, 1].
+    out : run folder; by default runs/NAME, for images from Python runs/images-HASH. An unfinished run there with the
+        same settings is resumed.
     preset : "small" or "paper"
     literal : exactly what the paper says
     config : all settings at once, instead of `preset` and `literal`
@@ -76,7 +78,14 @@ def train(
     elif images is not None:
         config = config.replace(data=name)
     config = config.replace(**changes)
-    folder = Path(out) if out is not None else default_folder(config, preset, literal)
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().numpy()
+    if out is not None:
+        folder = Path(out)
+    elif given is not None:
+        folder = Path("runs") / f"images-{given_images(config, given).sample_fingerprint()[:8]}"
+    else:
+        folder = default_folder(config, preset, literal)
     return train_run(config, folder, resume, given, quiet, callback).model
 
 
@@ -110,6 +119,8 @@ def train_run(
             log = TrainingLog(folder, saved.state if saved else State(), config.checkpoint_seconds, quiet)
             if callback and distributed.is_main():
                 log.listeners.append(callback)
+            if dataset.understood:
+                log.info(dataset.understood)
             with contextlib.closing(log), log.stopping_on_signals():
                 train_stages(folder, model, dataset, stages, log, saved, groups)
             return finished(model, log.seconds, was_done=False)
@@ -276,20 +287,29 @@ def image_shape(config: Config, dataset: data.Dataset) -> tuple[int, int, int]:
 
 def open_images(config: Config, given: data.MapStyle | data.Dataset | None = None) -> data.Dataset:
     """The training images, decoded into memory if they fit."""
-    c, colour = config, None if config.colour == "keep" else config.colour
     dataset: data.Dataset
-    if isinstance(given, data.Dataset):
-        dataset = given
-    elif given is not None:
-        dataset = data.SequenceDataset(given, data.Prepare.of(c.size, None, colour))
-    elif c.data == FROM_PYTHON:
+    if given is not None:
+        dataset = given_images(config, given)
+    elif config.data == FROM_PYTHON:
         raise InputError("this run was trained on images from Python; pass them to capspoe.train again")
     else:
-        dataset = data.open_dataset(c.data, "train", size=c.size, colour=colour, skip_bad=c.skip_bad)
+        colour = None if config.colour == "keep" else config.colour
+        dataset = data.open_dataset(config.data, "train", size=config.size, colour=colour, skip_bad=config.skip_bad)
+        dataset.skippable = True
     if config.limit is not None:
         dataset = dataset.first(config.limit)
     room = min(IN_MEMORY, memory() // 4) // distributed.local_world_size()
     return dataset.in_memory(data.workers_for(dataset)) if dataset.nbytes <= room else dataset
+
+
+def given_images(config: Config, given: data.MapStyle) -> data.Dataset:
+    """Images from Python: an array, or any object with a length and items."""
+    prepare = data.Prepare.of(config.size, None, None if config.colour == "keep" else config.colour)
+    if isinstance(given, data.Dataset):
+        return given
+    if isinstance(given, np.ndarray):
+        return data.from_array(given, prepare)
+    return data.SequenceDataset(given, prepare)
 
 
 def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> dict[str, Any]:

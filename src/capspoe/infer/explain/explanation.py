@@ -131,7 +131,7 @@ def explain(
     network : with images, not plain features
     images : as for `Network.encode`
     k : number of objects; None finds it for each image, up to `search.max_tried`: another object must improve the
-        objective by `search.object_cost`
+        objective by its `Search.count_cost`
     compose : "maximum" for strokes, "occlusion" for opaque objects, "sum" for light
     search : weights and effort of the search
     """
@@ -149,7 +149,8 @@ def explain(
             for count in counts:
                 sets = last(explain_steps(network, batch, count, composition, search))
                 candidates.append(Explanation.of(sets, composition, search.temperature).padded(counts[-1]))
-            cost = search.object_cost * np.array(counts)[:, None]
-            value = np.stack([candidate.objective for candidate in candidates]) - cost
+            recognised = network.recognition is not None
+            cost = np.array([search.count_cost(count, recognised) for count in counts])
+            value = np.stack([candidate.objective for candidate in candidates]) - cost[:, None]
             parts.append(Explanation.choose(candidates, value.argmax(0)))
     return Explanation.concatenate(parts).ink(Polarity.of_network(network))

@@ -1,0 +1,100 @@
+"""One way in for images: every command reads a picture alike, alone, among others, in a folder, or in an array."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capspoe.cli import main
+from capspoe.commands.images import open_given_images
+from capspoe.figures.summary import Summary
+from capspoe.run.model import CapsulePoE
+
+BUNDLED = "mnist-small"
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return CapsulePoE.load(BUNDLED)
+
+
+@pytest.fixture(scope="module")
+def drawings(bundled, tmp_path_factory):
+    """A large dark drawing on white paper, and its negative in the corner of a canvas."""
+    folder = tmp_path_factory.mktemp("drawings")
+    digit = bundled.sample(1, capsule=4).images[0, :, :, 0]
+    large = Image.fromarray(np.rint(255 * digit).astype(np.uint8)).resize((280, 280))
+    Image.fromarray(255 - np.asarray(large)).save(folder / "paper.png")
+    canvas = Image.new("L", (500, 400))
+    canvas.paste(large, (0, 100))
+    canvas.save(folder / "canvas.png")
+    return folder
+
+
+def read(model, names):
+    dataset = open_given_images(model, "unused", [str(name) for name in names]).dataset
+    return dataset.batch(np.arange(len(dataset)))
+
+
+@pytest.fixture(autouse=True)
+def summary(monkeypatch):
+    """The bundled network's, which is in its folder."""
+    monkeypatch.setattr(
+        "capspoe.figures.summary.summary_of", lambda model, run, count: Summary([None] * 20, 0.05, 20 / 28)
+    )
+
+
+def test_a_picture_is_read_alike_wherever_it_is(bundled, drawings, monkeypatch):
+    paper = drawings / "paper.png"
+    alone = read(bundled, [paper])
+    assert alone.shape == (1, 28, 28, 1)
+    in_folder = read(bundled, [drawings])
+    assert [k.tolist() for k in in_folder[1:]] == [alone[0].tolist()]  # canvas.png comes first
+    assert (read(bundled, [drawings / "canvas.png", paper]) == in_folder).all()
+    pixels = np.asarray(Image.open(paper))
+    np.save(drawings.parent / "paper.npy", pixels[None])
+    assert (read(bundled, [drawings.parent / "paper.npy"]) == alone).all()
+    stdin = io.TextIOWrapper(io.BytesIO(paper.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert (read(bundled, ["-"]) == alone).all()
+
+
+def test_polarity_and_place_do_not_matter(bundled, drawings):
+    canvas, paper = read(bundled, [drawings]).astype(int)
+    assert np.abs(canvas - paper).max() < 30
+    assert paper[0].max() == 0  # light on dark, as the network's images
+
+
+def test_images_of_the_networks_own_kind_stay_as_they_are(bundled, tmp_path):
+    digit = np.zeros((1, 28, 28), np.uint8)
+    digit[0, 4:24, 12:16] = 255
+    np.save(tmp_path / "x.npy", digit)
+    assert (read(bundled, [tmp_path / "x.npy"])[..., 0] == digit).all()
+
+
+def test_inverting_is_announced(drawings, capsys):
+    main(["encode", BUNDLED, str(drawings / "paper.png"), str(drawings / "canvas.png")])
+    output = capsys.readouterr()
+    assert "inverted 1 of 2 images: the network was trained on objects that are light on dark" in output.err
+    assert output.out.count(".png") == 2
+
+
+@pytest.mark.parametrize("command", ["encode", "score", "explain", "complete"])
+def test_every_command_says_that_an_image_is_unlike_its_own(command, tmp_path, capsys):
+    noise = np.random.default_rng(0).integers(0, 256, (1, 28, 28), np.uint8)
+    np.save(tmp_path / "noise.npy", noise)
+    options = {"explain": ["--objects", "1"], "complete": ["--mask", "left"]}.get(command, [])
+    if command in ("explain", "complete"):
+        options += ["--out", str(tmp_path / "x.npz")]
+    main([command, BUNDLED, str(tmp_path / "noise.npy"), *options])
+    assert "unlike what the network was trained on: 1 of 1 images (0)" in capsys.readouterr().err
+
+
+def test_json(drawings, capsys):
+    main(["encode", BUNDLED, str(drawings), "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["file"] for row in rows] == ["canvas.png", "paper.png"]
+    assert {row["capsule"] for row in rows} == {rows[0]["capsule"]}

@@ -1,9 +1,14 @@
-"""MkDocs hooks: the live demo, equations as MathML, numpydoc sections as lists, CONTRIBUTING.md as a page."""
+"""MkDocs hooks: the live demo, the reference of commands and settings, CONTRIBUTING.md, equations, docstrings."""
 
+import importlib
+import inspect
+import io
 import json
+import os
 import re
 import subprocess
 import tempfile
+from contextlib import redirect_stdout, suppress
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from capspoe import CapsulePoE
+from capspoe.cli import COMMANDS
+from capspoe.config import FIELDS, PRESETS, Config
 from capspoe.export import export
 from capspoe.run.bundled import bundled_folder
 
@@ -23,6 +30,15 @@ NAMES = re.compile(
     r"<p>((?:[\w., ()]+? {2,}\S[^\n]*\n)+[\w., ()]+? {2,}\S[^\n]*)</p>"
 )  # "name    what it is", line by line
 DOCTEST = re.compile(r"(?:<blockquote>\s*){3}<p>(.*?)</p>\s*(?:</blockquote>\s*){3}", re.S)
+
+
+SETTINGS_INTRODUCTION = """\
+# Settings
+
+Every setting of a run. On the command line it is an option of `capspoe train`: `min_steps` is `--min-steps 200`, and
+a switch that is on by default is turned off by `--no-bias`. In Python it is a keyword, as in
+`capspoe.train("mnist", min_steps=200)`, or an entry of `config` in scikit-learn's estimator. The paper column has
+what `--preset paper` changes."""
 
 
 def on_config(config: Any) -> Any:
@@ -40,6 +56,8 @@ def on_files(files: Files, config: Any) -> Files:
     with tempfile.TemporaryDirectory() as folder:
         for path in export(CapsulePoE.load("mnist-small"), bundled_folder(), Path(folder), ("web",)):
             files.append(File.generated(config, f"demo/{path.name}", content=path.read_text(encoding="utf-8")))
+    files.append(File.generated(config, "commands.md", content=commands_page()))
+    files.append(File.generated(config, "settings.md", content=settings_page()))
     text = (Path(config.config_file_path).parent / "CONTRIBUTING.md").read_text()
     files.append(File.generated(config, "contributing.md", content=text.replace("](docs/", "](")))
     return files
@@ -62,6 +80,51 @@ def on_page_content(html: str, **_: Any) -> str:
     html = SECTION.sub(lambda m: f"<p>{m.group(1)}:</p>" + definitions(m.group(2), r" : "), html)
     html = NAMES.sub(lambda m: definitions(m.group(1), r" {2,}"), html)
     return DOCTEST.sub(lambda m: f"<pre><code>{m.group(1)}</code></pre>", html)
+
+
+def commands_page() -> str:
+    """Every command with what `capspoe COMMAND --help` prints."""
+    lines = ["# Commands", "", "What `capspoe COMMAND --help` prints. RUN is a run folder, or `mnist-small`.", ""]
+    width = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100"
+    for name, (_, summary) in COMMANDS.items():
+        text = io.StringIO()
+        with redirect_stdout(text), suppress(SystemExit):
+            getattr(importlib.import_module(f"capspoe.commands.{name}"), name)(["--help"])
+        lines += [
+            f"## capspoe {name}",
+            "",
+            f"{summary[0].upper()}{summary[1:]}.",
+            "",
+            "```text",
+            text.getvalue(),
+            "```",
+            "",
+        ]
+    os.environ.pop("COLUMNS")
+    if width is not None:
+        os.environ["COLUMNS"] = width
+    return "\n".join(lines)
+
+
+def settings_page() -> str:
+    """Every setting, by the headings of `Config`."""
+    lines = [SETTINGS_INTRODUCTION]
+    for line in inspect.getsource(Config).splitlines():
+        heading = re.fullmatch(r"    # (.*)", line)
+        row = re.match(r"    (\w+): (.*?) = (?:setting|advanced)\(", line)
+        if heading:
+            lines += ["", f"## {heading[1]}", "", "| setting | type | default | paper | |", "|---|---|---|---|---|"]
+        elif row:
+            field = FIELDS[row[1]]
+            kind = row[2].replace("|", "or").replace("Literal", "")
+            low, high = field.metadata["limits"]
+            help_text = field.metadata["help"].replace("|", "or")
+            if low is not None:
+                help_text += f" Between {low:g} and {high:g}."
+            changed = PRESETS["paper"].get(row[1], "")
+            lines.append(f"| `{row[1]}` | {kind} | {field.default} | {changed} | {help_text} |")
+    return "\n".join(lines)
 
 
 def fill_in_scores(markdown: str) -> str:

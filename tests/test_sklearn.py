@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import pickle
 import tempfile
 
@@ -197,3 +198,39 @@ def test_the_range_of_the_values(X, options, expected):
 def test_what_does_not_fit_is_refused(options, X, message):
     with pytest.raises(InputError, match=message):
         CapsulePoE(**options).fit(X)
+
+
+@pytest.fixture(scope="module")
+def binary_rbm():
+    """An RBM of a binary table: two patterns with noise."""
+    rng = np.random.default_rng(0)
+    patterns = np.array([[1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]])
+    rows = patterns[rng.integers(0, 2, 400)] ^ (rng.random((400, 8)) < 0.05)
+    settings = {"iterations": 1, "min_steps": 300, "gate_targets": "none", "threads": 1}
+    model = CapsulePoE(1, 6, gate="none", neurons="binary", learning_rate=0.03, n_iter=2, config=settings)
+    return model.fit(rows), rows, patterns
+
+
+def test_a_binary_table_is_sampled_as_0_and_1(binary_rbm):
+    model, rows, _ = binary_rbm
+    drawn, _ = model.sample(50)
+    assert set(np.unique(drawn)) <= {0, 1}
+    step = model.gibbs(rows, random_state=1)
+    assert step.shape == rows.shape
+    assert set(np.unique(step)) == {0, 1}
+    assert (step != model.gibbs(rows, random_state=2)).any()
+
+
+def test_an_rbm_knows_its_likelihood(binary_rbm):
+    """Against the sum over all rows of 0 and 1."""
+    model, _, patterns = binary_rbm
+    everything = np.array(list(itertools.product([0, 1], repeat=8)))
+    total = np.logaddexp.reduce(model.score_samples(everything))
+    assert total == pytest.approx(0, abs=0.1)
+    assert model.score_samples(patterns).mean() > model.score_samples(everything).mean() + 2
+
+
+def test_a_gibbs_step_stays_near_the_patterns(binary_rbm):
+    model, _, patterns = binary_rbm
+    distance = np.abs(model.gibbs(patterns.repeat(50, 0)) - patterns.repeat(50, 0)).mean()
+    assert distance < 0.25

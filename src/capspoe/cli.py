@@ -24,7 +24,7 @@ COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
     "audit": ("RUN", "what routing changes: controls, starved capsules, as .svg and .json"),
     "report": ("[RUN]", "one page about the run, with every figure: report.html"),
     "explore": ("[RUN]", "play with the capsules in your browser"),
-    "evaluate": ("RUN", "score a trained run beside baselines: evaluation.json and a table"),
+    "evaluate": ("RUN ...", "score trained runs beside baselines: evaluation.json and a table"),
     "export": ("RUN", "export the network: Hugging Face Hub, ONNX, torch.export, a web page"),
     "data": ("", "list, fetch and verify data sets"),
 }

@@ -21,6 +21,7 @@ from capspoe.errors import InputError
 from capspoe.model.features import FeatureCode
 from capspoe.model.gates import only
 from capspoe.model.network import Encoded
+from capspoe.model.noise import Noise
 from capspoe.run.model import CapsulePoE as Network
 from capspoe.threads import use_threads
 from capspoe.training.build import build_stages
@@ -30,6 +31,7 @@ from capspoe.training.stage import Stage, Step
 SAME = ("gate", "neurons", "learning_rate", "batch_size")
 # From parameters of the estimator to settings.
 SETTINGS = {**{name: name for name in SAME}, "n_iter": "epochs", "random_state": "seed"}
+DRAW_STREAM = 300  # of random numbers: of rows that are drawn as 0 and 1
 WITHOUT_FOLDER = ("data", "checkpoint_seconds", "tensorboard", "layers")  # not settings of an estimator
 
 
@@ -79,6 +81,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     labels_ : (n,), the capsule that is on for each training row
     image_shape_ : (H, W, C), or None without images
     range_ : (low, high), numbers or one for each feature
+    binary_ : whether all values of X were the two ends of the range: then samples are 0 or 1 too
     n_features_in_ : pixels or features in a row
     """
 
@@ -87,6 +90,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     n_features_in_: int
     image_shape_: tuple[int, int, int] | None
     range_: Range
+    binary_: bool
 
     def __init__(
         self,
@@ -124,6 +128,8 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         config = self._config()
         flat, self.image_shape_ = self._flat(X, reset=True)
         self.range_ = find_range(flat, self.value_range, images=self.image_shape_ is not None)
+        # Images are grey even where all training pixels are black or white.
+        self.binary_ = self.image_shape_ is None and bool(np.isin(flat, (0, 1)).all())
         self.model_ = new_network(config, self.image_shape_, flat.shape[1])
         if config.threads:
             use_threads(config.threads)
@@ -255,6 +261,7 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """New rows on the scale of the training data, and the capsule that was on for each.
 
+        Rows of a table of 0 and 1 are drawn as 0 and 1.
         `capsule` is a number, a list to cycle through, or None: in proportion to their use. Without
         `random_state` every call returns the same rows.
         """
@@ -263,13 +270,46 @@ class CapsulePoE(ClusterMixin, TransformerMixin, BaseEstimator):
         if random_state is not None:
             seed = check_random_state(random_state).randint(2**31)
         images, on = self.model_.sample(n_samples, capsule, seed=int(seed))
-        return self.range_.original(images), on
+        return self._drawn(self.range_.original(images), int(seed)), on
+
+    def gibbs(self, X: ArrayLike, random_state: Any = None) -> NDArray[np.float32]:
+        """One step of Gibbs sampling from each row, as scikit-learn's `BernoulliRBM.gibbs`.
+
+        h ~ P(h | x), then x ~ P(x | h), with the routing weights of the way up; with the gate the capsule that is on
+        is drawn too. Rows of a table are drawn as 0 and 1 if the training data were; images are decoded from a drawn
+        code. Without `random_state` every call with the same rows returns the same.
+        """
+        check_is_fitted(self)
+        seed = 0
+        if random_state is not None:
+            seed = check_random_state(random_state).randint(2**31)
+        rows = [self._gibbs_step(block, int(seed), number) for number, block in enumerate(self._blocks(X))]
+        return self._drawn(self.range_.original(np.concatenate(rows)), int(seed))
+
+    @torch.no_grad()
+    def _gibbs_step(self, images: NDArray[np.float32], seed: int, number: int) -> NDArray[np.float32]:
+        model = self.model_
+        top = model.top
+        up = model.up(model.tensor(images), "energy")
+        noise = Noise(seed, 1 + number, torch.arange(len(images)))
+        on = top.gate.choose(up.on, noise, 0)
+        h = top.sample_hidden(up.hidden, noise, 1)
+        if on is not None:
+            h = only(h, on)
+        return model.array(model.down(h, up.c, 1.0, on))
+
+    def _drawn(self, rows: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+        """Rows of probabilities drawn as 0 and 1, if the training data were."""
+        if not self.binary_:
+            return rows
+        uniform = Noise(seed, 0, torch.arange(len(rows))).uniform(DRAW_STREAM, rows.shape[1]).numpy()
+        return (uniform < rows).astype(np.float32)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
         """The log-likelihood of each row's code and, for images, of its pixels given the code.
 
         Higher is more typical. Codes differ between autoencoders, so only models of plain features
-        can be compared by it. It needs the gate and gaussian neurons.
+        can be compared by it. It needs the gate and gaussian neurons, or binary neurons without the gate.
         """
         return np.concatenate([self.model_.score(images).total for images in self._blocks(X)])
 

@@ -94,3 +94,13 @@ def test_binary_neurons_have_their_own_learning_rate(argv, rate, parse):
 def test_the_run_folder(argv, folder, parse):
     assert str(parse(*argv)["folder"]) == folder
     assert parse(*argv)["resume"] == ("--resume" in argv)
+
+
+def test_an_option_that_does_not_exist_is_named(capsys):
+    for words in (["--nope"], ["digits", "--min_step=3"]):
+        with pytest.raises(SystemExit) as end:
+            main(["train", *words])
+        assert end.value.code == 2
+    message = capsys.readouterr().err
+    assert "there is no option --nope; capspoe train --help lists them" in message
+    assert "there is no option --min_step; did you mean --min-steps?" in message

@@ -241,7 +241,7 @@ def test_images_are_opened_as_a_network_expects_them(folder, config, image, imag
 
 def test_opening_for_a_network_does_not_download_and_may_skip_bad_images(cache, folder):
     config = SimpleNamespace(data="mnist", size=None, crop=None, skip_bad=True)
-    with pytest.raises(DataError, match="nothing is fetched offline"):
+    with pytest.raises(DataError, match="has not been downloaded"):
         open_for(config, (28, 28, 1))
     (folder / "04.png").write_bytes(b"")
     with pytest.warns(UserWarning, match="skipped: 1 of 23"):

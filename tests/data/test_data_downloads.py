@@ -118,7 +118,7 @@ def test_offline_never_downloads_and_says_what_is_missing(toy, serve):
     server = serve(WEB)
     folder = toy(server)
     for call in (fetch, load):
-        with pytest.raises(DataError, match=r"missing.*nothing is fetched offline.*capspoe data fetch toy"):
+        with pytest.raises(DataError, match=r"has not been downloaded.*missing.*capspoe data fetch toy"):
             call("toy", offline=True)
     assert server.asked == []
     assert not folder.exists()

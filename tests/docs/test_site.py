@@ -31,8 +31,10 @@ def test_equations_and_docstrings_are_rendered(site):
     assert site["model.html"].count("<math ") > 80
     for name, page in site.items():
         assert not re.search(r"arithmatex|<merror|\.\. math::", page), name
-    assert "<li><code>iterations</code> routing iterations; 1 means uniform weights</li>" in site["api.html"]
-    assert "<li><code>use (J,)</code> share of the images for which the capsule is on</li>" in site["api.html"]
+    assert "<li><code>iterations</code> routing iterations; 1 means uniform weights</li>" in site["api/layers.html"]
+    assert (
+        "<li><code>use (J,)</code> share of the images for which the capsule is on</li>" in site["api/inference.html"]
+    )
 
 
 def test_nothing_is_loaded_from_elsewhere(site):

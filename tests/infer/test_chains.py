@@ -7,7 +7,7 @@ import torch
 
 from capspoe import kernels
 from capspoe.errors import InputError
-from capspoe.infer.chains import PoseDensity, hmc, split_r_hat
+from capspoe.infer.chains import PoseDensity, hmc, run_chains, split_r_hat
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.training.pcd import PersistentChains
@@ -140,3 +140,20 @@ def test_only_gaussian_capsules_with_the_gate_have_a_density(options):
     assert not PoseDensity.exists(layer)
     with pytest.raises(InputError, match="need the gate and gaussian neurons"):
         PoseDensity.of(layer)
+
+
+@torch.no_grad()
+def test_a_trace_has_every_state(layer):
+    """The same as transitions one by one; its draws have the moments of the density."""
+    density = PoseDensity.of(layer)
+    start = torch.zeros(2, 64, 2, dtype=F64)
+    trace = run_chains(density, start, steps=60, leaps=4, seed=5)
+    h = start
+    for step in range(3):
+        moved = hmc(density, h, Noise.for_batch(128, 5, 1 + step, F64), 4)
+        h = moved.h
+        assert torch.equal(trace.h[step], h)
+        assert torch.equal(trace.accepted[step], moved.accepted)
+        assert torch.equal(trace.log_density[step], density.log_density(h))
+    assert torch.equal(trace.after(10).r_hat(), split_r_hat(trace.h[10:]))
+    assert trace.after(10).r_hat().max() < 1.1

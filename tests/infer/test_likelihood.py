@@ -7,6 +7,7 @@ import torch
 
 from capspoe.errors import InputError
 from capspoe.infer.likelihood import log_partition, log_weight
+from capspoe.infer.rbm import log_partition_rbm
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.prior import CapsulePrior
 
@@ -28,6 +29,21 @@ def test_both_estimates_meet_at_the_sum_over_all_states(std):
     found = log_partition(layer, prior)
     assert found.lower == pytest.approx(exact, abs=0.05)
     assert found.upper == pytest.approx(exact, abs=0.05)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("std", [0.3, 1.5])
+def test_an_rbm_is_summed_over_all_states(std):
+    layer = CapsuleLayer((3, 2), (2, 2), gate="none", neurons="binary", initial_std=std, seed=1, dtype=F64)
+    rng = torch.Generator().manual_seed(3)
+    for part in (layer.mu, layer.a, layer.b):
+        part.copy_(0.5 * torch.randn(part.shape, generator=rng, dtype=F64))
+    layer.mean_routing.copy_(0.5 + torch.rand(2, 3, generator=rng, dtype=F64))
+    states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=F64).reshape(-1, 3, 2)
+    exact = torch.logsumexp(log_weight(layer, states), 0).item()
+    bounds = log_partition_rbm(layer, steps=200)
+    assert bounds.lower == pytest.approx(exact, abs=0.05)
+    assert bounds.upper == pytest.approx(exact, abs=0.05)
 
 
 def test_other_layers_have_no_such_likelihood():

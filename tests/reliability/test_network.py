@@ -75,5 +75,5 @@ def test_nothing_is_fetched_for_a_run_of_somebody_else(tmp_path):
     ]
     codes, seen, said = watched(commands, CAPSPOE_DATA=str(tmp_path / "empty"))
     assert codes == ["1"] * len(commands)
-    assert said.count("nothing is fetched offline; run `capspoe data fetch mnist`") == len(commands)
+    assert said.count("; run `capspoe data fetch mnist`") == len(commands)
     assert seen == []

@@ -43,7 +43,7 @@ AnyDevice = Annotated[Device, arg(help="Where to compute: auto takes a GPU if th
 
 def _default_hint(value: str) -> str:
     """The default in the help: none for flags, nor where the text explains it."""
-    if value in ("None", "True", "False"):
+    if value in ("None", "True", "False", ""):
         return ""
     return f"(default: {value})"
 

@@ -1,32 +1,75 @@
 """`capspoe evaluate`."""
 
-from capspoe.commands.arguments import AnyDevice, RunFolder, command
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from capspoe.commands.arguments import AnyDevice, AsJson, check_suffix, command, print_json
+from capspoe.errors import InputError
+from capspoe.run.bundled import find_run
+
+Runs = Annotated[
+    Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]", help="Run folders; several are compared in one table.")
+]
 
 
 @command
 def evaluate(
-    run: RunFolder,
+    runs: Runs,
     quick: bool = False,
     samples: int | None = None,
     seed: int = 0,
     ablate: bool = False,
+    out: Path | None = None,
+    json: AsJson = False,
     device: AnyDevice = "auto",
 ) -> None:
-    """Score a trained run and baselines on the same data; writes RUN/evaluation.json and prints a table.
+    """Score trained runs and baselines on the same data; writes RUN/evaluation.json and prints a table.
 
-    Finished parts are cached.
+    Of several runs, such as several seeds, the table has the mean and the standard deviation. Finished parts are
+    cached.
 
     Args:
         quick: Minutes instead of an hour: fewer samples, and only the baselines that train in seconds.
         samples: Samples of each model (default: 2000, or 1000 with --quick). FID depends on it.
         seed: Seed of the samples.
         ablate: Also train the run with one ingredient switched off at a time.
+        out: Also write the table of several runs: x.csv, x.json or x.md.
     """
+    if not runs:
+        raise InputError("which run? capspoe evaluate RUN")
+    if out:
+        check_suffix(out, ".csv", ".json", ".md")
     from rich.console import Console
 
     from capspoe import evaluate
     from capspoe.evaluate.table import print_table
 
-    scores = evaluate.evaluate(run, quick, samples, seed, ablate=ablate, device=device)
-    print_table(scores, Console())
-    print(run / "evaluation.json")
+    results: dict[str, Any] = {}
+    for run in runs:
+        folder = find_run(run)
+        results[str(run)] = evaluate.evaluate(folder, quick, samples, seed, ablate=ablate, device=device)
+        if json and len(runs) == 1:
+            print_json(results[str(run)])
+        elif len(runs) == 1:
+            print_table(results[str(run)], Console())
+            print(folder / "evaluation.json")
+    if len(runs) > 1 or out:
+        show_comparison(results, out, json)
+
+
+def show_comparison(results: dict[str, Any], out: Path | None, json: bool) -> None:
+    """Print and write the table of several runs."""
+    from capspoe.evaluate.compare import as_json, as_markdown, compare, write_comparison
+
+    names = list(results)
+    table = compare(results)
+    if out:
+        write_comparison(table, names, out)
+    if json:
+        print(as_json(table, names), end="")
+    else:
+        print(as_markdown(table, names), end="")
+    if out and not json:
+        print(out)

@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -16,6 +18,7 @@ def train(argv: list[str]) -> None:
     scanner = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for word in ("data", "--preset", "--neurons"):
         scanner.add_argument(word, nargs="?")
+    refuse_unknown_options(argv)
     scanned, _ = scanner.parse_known_args(argv)
     data = scanned.data or "mnist"
     arguments = parsed(argv, data, scanned.preset, scanned.neurons)
@@ -41,6 +44,20 @@ def train(argv: list[str]) -> None:
     print(f"  samples   {folder / 'samples.png'}  (4 images of each of the {capsules} capsules)")
     print(f"  metrics   {folder / 'metrics.jsonl'}")
     print(f"  next      {command_line('sample', folder, '--count', 100, '--out', 'samples.npz')}")
+
+
+def refuse_unknown_options(argv: list[str]) -> None:
+    """Name an option that does not exist: without a data set, tyro would only say that one is missing."""
+    known = {"help", "preset", "literal", "out", "resume"}
+    for name, kind in get_type_hints(Config).items():
+        known |= {name, f"no_{name}"} if kind is bool else {name}
+    for word in argv:
+        name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+        if word.startswith("--") and name not in known - {"data"}:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean --{near[0].replace('_', '-')}?" if near else "capspoe train --help lists them"
+            print(f"capspoe train: there is no option {word.partition('=')[0]}; {hint}", file=sys.stderr)
+            sys.exit(2)
 
 
 def parsed(argv: list[str], data: str, name: str | None, neurons: str | None) -> Any:

@@ -55,9 +55,8 @@ def fetch(name: str, offline: bool = False, report: Report | None = None) -> Pat
         return entry.folder
     if offline:
         status = ", ".join(f"{file.name}: {_status(file, entry.folder)}" for file in bad)
-        problem = f"{name} is not in {entry.folder} ({status}) and nothing is fetched offline"
-        advice = f"run `capspoe data fetch {name}` with a network, or copy the files there"
-        raise DataError(f"{problem}; {advice}")
+        problem = f"{name} has not been downloaded to {entry.folder} ({status})"
+        raise DataError(f"{problem}; run `capspoe data fetch {name}`, or copy the files there")
     try:
         entry.folder.mkdir(parents=True, exist_ok=True)
         with locked(entry.folder, wait=True):

@@ -102,7 +102,10 @@ class Session:
         # What was found with the old weights no longer holds.
         self.winners = np.zeros(0, int)
         J = network.top.upper[0]
-        self.summary = read_summary(self.folder, J) or Summary([None] * J)
+        self.summary = Summary([None] * J)
+        if stored := read_summary(self.folder, J):
+            self.summary = stored
+            self.object_size = stored.object_size
         self.sliders_of = {}
         return True
 
@@ -151,7 +154,8 @@ class Session:
         if self.loaded:
             J, N = self.loaded.top.upper
         return {
-            "name": self.folder.resolve().name,
+            "name": run_name(self.folder),
+            "view": "play" if self.object_size is None else "two",
             "image": self.image,
             "dark": self.polarity.dark,
             "capsules": J,
@@ -343,6 +347,14 @@ class Session:
         mask.flat[hidden] = True
         completion = self.network.complete(self.read(image), mask, COMPLETIONS, seed)
         return {"sheet": sheet(completion.images[0]), "capsules": completion.capsule[0].tolist()}
+
+
+def run_name(folder: Path) -> str:
+    """What the page calls the run: its folder, with the folder above if that is only called "run"."""
+    folder = folder.resolve()
+    if folder.name == "run":
+        return f"{folder.parent.name}/run"
+    return folder.name
 
 
 def in_the_order_of(last: np.ndarray, frame: np.ndarray) -> np.ndarray:

@@ -79,7 +79,16 @@ class Moved(NamedTuple):
 
 
 def hmc(density: Density, h: Float[Tensor, "J C N"], noise: Noise, leaps: int, stream: int = 200) -> Moved:
-    """One transition of Hamiltonian Monte Carlo, which leaves the density invariant; noise has J C rows."""
+    """One transition of Hamiltonian Monte Carlo, which leaves the density invariant.
+
+    Parameters
+    ----------
+    density : a log density and its gradient
+    h : where the chains are
+    noise : with J C rows, `Noise.for_batch(J * C, seed, step)`; `run_chains` makes it
+    leaps : leapfrog steps
+    stream : the first of three streams of the noise
+    """
     shape = h.shape[:2]
     step = STEP_SIZE * (0.2 + 0.8 * noise.uniform(stream)).view(*shape, 1)  # short steps free stuck chains
     momentum = noise.normal(stream + 1, h.shape[2]).view_as(h)
@@ -91,6 +100,55 @@ def hmc(density: Density, h: Float[Tensor, "J C N"], noise: Noise, leaps: int, s
     after = density.log_density(new) - momentum.square().sum(-1) / 2
     accepted = noise.uniform(stream + 2).view(shape).log() < after - before
     return Moved(torch.where(accepted[..., None], new, h), accepted)
+
+
+class Trace(NamedTuple):
+    """T transitions of C chains in each of J capsules.
+
+    h              (T, J, C, N): the poses after each transition
+    log_density    (T, J, C): of these poses, up to a constant
+    accepted       (T, J, C): whether the proposal was accepted
+    """
+
+    h: Float[Tensor, "T J C N"]
+    log_density: Float[Tensor, "T J C"]
+    accepted: Bool[Tensor, "T J C"]
+
+    def r_hat(self) -> Float[Tensor, " J"]:
+        """Split R-hat of each capsule's chains; leave out the steps before they have forgotten their start."""
+        return split_r_hat(self.h)
+
+    def after(self, step: int) -> "Trace":
+        """The trace without its first steps."""
+        return Trace(*(values[step:] for values in self))
+
+
+@torch.no_grad()
+def run_chains(
+    density: Density, start: Float[Tensor, "J C N"], steps: int = 200, leaps: int = 16, seed: int = 0
+) -> Trace:
+    """Run Hamiltonian Monte Carlo and keep every state.
+
+    Parameters
+    ----------
+    density : a log density and its gradient, such as `PoseDensity.of(model.top)`
+    start : C poses of each of J capsules
+    steps : transitions
+    leaps : leapfrog steps of a transition
+    seed : the same seed gives the same chains
+    """
+    index = torch.arange(start.shape[0] * start.shape[1], device=start.device)
+    h = start
+    states = []
+    densities = []
+    accepted = []
+    for step in range(steps):
+        moved = hmc(density, h, Noise(seed, 1 + step, index, start.dtype), leaps)
+        h = moved.h
+        states.append(h)
+        densities.append(density.log_density(h))
+        accepted.append(moved.accepted)
+    return Trace(torch.stack(states), torch.stack(densities), torch.stack(accepted))
 
 
 def split_r_hat(draws: Float[Tensor, "T J C N"]) -> Float[Tensor, " J"]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from capspoe.infer.cache import cached_on
 from capspoe.infer.chains import PoseDensity, hmc
+from capspoe.infer.rbm import BinaryRBM, log_partition_rbm
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
@@ -124,7 +125,17 @@ class Annealed(NamedTuple):
 
 @torch.no_grad()
 def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> LogZ:
-    """log Z from both sides."""
+    """log Z from both sides, with each capsule's mean routing weights.
+
+    Parameters
+    ----------
+    layer : with the gate and gaussian neurons, or without the gate and with binary neurons (an RBM, see `rbm.py`)
+    prior : of its poses; an RBM does not need it
+    seed : the same seed gives the same estimates
+    """
+    if BinaryRBM.exists(layer):
+        bounds = log_partition_rbm(layer, seed=seed)
+        return LogZ(bounds.lower, bounds.upper, (bounds.upper - bounds.lower,))
     PoseDensity.require(layer, "likelihoods")
     J, N = layer.upper
     p = PoseDensity.of(layer)
@@ -218,7 +229,7 @@ def log_z_of(network: Network) -> LogZ:
 def score(network: Network, images: Any) -> Scores:
     """The likelihood of each image's code and of its pixels given the code.
 
-    It needs the gate and gaussian neurons.
+    It needs the gate and gaussian neurons, or binary neurons without the gate.
     """
     log_z = log_z_of(network)
     middle = (log_z.lower + log_z.upper) / 2

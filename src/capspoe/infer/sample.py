@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from capspoe.errors import InputError
-from capspoe.infer.chains import PoseDensity, hmc, split_r_hat
+from capspoe.infer.chains import PoseDensity, hmc, run_chains
 from capspoe.model.checks import check_capsule, check_choice, check_count, check_seed
 from capspoe.model.gates import place
 from capspoe.model.layer import CapsuleLayer
@@ -151,13 +151,8 @@ def r_hat(layer: CapsuleLayer, chains: int = 8, seed: int = 0) -> Float[Tensor, 
     """Split R-hat of each capsule's chains over the second half of the steps from noise that a sample takes."""
     J, N = layer.upper
     index = torch.arange(J * chains, device=layer.d.device)
-    density = PoseDensity.of(layer)
-    draws = []
-    h = Noise(seed, 0, index).normal(CHAIN_STREAM, N).view(J, chains, N)
-    for step in range(STEPS):
-        h = hmc(density, h, Noise(seed, 1 + step, index), LEAPS).h
-        draws.append(h)
-    return split_r_hat(torch.stack(draws[STEPS // 2 :]))
+    start = Noise(seed, 0, index).normal(CHAIN_STREAM, N).view(J, chains, N)
+    return run_chains(PoseDensity.of(layer), start, STEPS, LEAPS, seed).after(STEPS // 2).r_hat()
 
 
 def gibbs_step(

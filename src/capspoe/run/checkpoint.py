@@ -16,6 +16,7 @@ import json
 import math
 import re
 import shutil
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from capspoe import __version__
 from capspoe.atomic import disk_errors, replacing, sync_folder, write_atomic, write_synced
 from capspoe.config import Config, from_dict
 from capspoe.errors import RunError, damaged
+from capspoe.memory import memory
 
 FORMAT = 6  # incremented when another version of capspoe could misread the folder
 KEPT = 2  # checkpoints to keep, so that one damaged file does not lose the run
@@ -220,8 +222,18 @@ def read(path: Path) -> Saved:
     return Saved(path, state, weights, optimizer)
 
 
+def check_readable(path: Path) -> None:
+    """Refuse weights that are no regular file, such as a device, or larger than the memory, before they are read."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise RunError(f"{path} is not a regular file")
+    if status.st_size > memory():
+        raise RunError(f"{path} has {status.st_size >> 20} MB, more than the memory: it cannot be the weights")
+
+
 def _read_tensors(path: Path, expected: Any) -> dict[str, Tensor]:
     try:
+        check_readable(path)
         data = path.read_bytes()
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from error

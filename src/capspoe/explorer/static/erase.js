@@ -7,6 +7,7 @@ import { onDrag } from "./pad.js";
 export function erasable(canvas, box, list, url) {
   let hidden = new Set();
   let original = null; // the picture
+  let last = null; // where the pointer was
 
   const complete = latest(async () => {
     const [asked, image] = [hidden, original];
@@ -35,7 +36,18 @@ export function erasable(canvas, box, list, url) {
     }
   }
 
-  onDrag(canvas, wipe, (places) => places.forEach(wipe), complete);
+  /** Wipes along the line from the last place: a fast pointer skips pixels. */
+  function wipeTo([x, y]) {
+    const steps = Math.ceil(Math.hypot(x - last[0], y - last[1]));
+    for (let k = 1; k <= steps; k++) wipe([last[0] + ((x - last[0]) * k) / steps, last[1] + ((y - last[1]) * k) / steps]);
+    last = [x, y];
+  }
+  const start = (place) => {
+    last = place;
+    return wipe(place);
+  };
+
+  onDrag(canvas, start, (places) => places.forEach(wipeTo), complete);
 
   return {
     reset(image) {

@@ -4,7 +4,7 @@ import { debounce, emit, undoHistory } from "./lib.js";
 
 export const state = {
   run: null, // the answer of /api/run
-  view: "two",
+  view: "", // until the run says which view suits its images
   capsule: 0, // the one whose pose is on the sliders
   on: [], // the capsules that are on
   poses: {}, // capsule -> pose in standard deviations; capsules that are off keep theirs
@@ -82,7 +82,7 @@ export const writeAddress = debounce(writeAddressNow, 250);
 /** Restores what a link says and fits this run. Returns the image to recognise, and whether the poses fit. */
 export function readAddress(views) {
   const fields = new URLSearchParams(location.hash.slice(1));
-  if (views.includes(fields.get("view"))) state.view = fields.get("view");
+  state.view = views.includes(fields.get("view")) ? fields.get("view") : state.view || state.run.view;
   const poses = fields.has("on") ? readPoses(fields.get("on")) : null;
   if (poses) setPoses(poses, Number(fields.get("capsule")));
   state.two = readImage(fields.get("two"));

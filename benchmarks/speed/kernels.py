@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from benchmarks import records
-from benchmarks.speed.peers import ITERATIONS, PEERS
+from benchmarks.speed.peers import ITERATIONS, PEERS, plain_routing
 from capspoe import CapsuleLayer, kernels, route, squash
 from capspoe.model.noise import Noise
 from capspoe.model.routing import reference
@@ -138,12 +138,14 @@ def compiled(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forward_rows(rounds: int) -> list[Row]:
-    """`capspoe.route` without gradients, against the einsum reference and the machine's own limit."""
+    """`capspoe.route` without gradients, against a plain einsum, our own reference and the machine's own limit."""
     square = torch.rand(1024, 1024)
     sides = {
         "kernel": forward(route, PAPER),
         "eager": forward(reference, PAPER),
         "compiled": forward(compiled(reference), PAPER),
+        "plain": forward(plain_routing, PAPER),
+        "plain compiled": forward(compiled(plain_routing), PAPER),
         "matmul": lambda: square @ square,
     }
     best = interleaved(sides, rounds)
@@ -155,10 +157,14 @@ def forward_rows(rounds: int) -> list[Row]:
     kernel = 1e6 * best["kernel"] / B
     eager = 1e6 * best["eager"] / B
     by_compiler = 1e6 * best["compiled"] / B
+    plain = 1e6 * best["plain"] / B
+    plain_by_compiler = 1e6 * best["plain compiled"] / B
     what = "capspoe.route, paper size, no gradients"
     return [
-        speedup(what, "einsum, eager", (kernel, eager), 40, "µs an image"),
-        speedup(what, "einsum, torch.compile", (kernel, by_compiler), 14, "µs an image"),
+        speedup(what, "einsum and F.normalize, eager", (kernel, plain), 20, "µs an image"),
+        speedup(what, "einsum and F.normalize, torch.compile", (kernel, plain_by_compiler), 10, "µs an image"),
+        speedup(what, "our reference with safe lengths, eager", (kernel, eager), 40, "µs an image"),
+        speedup(what, "our reference with safe lengths, torch.compile", (kernel, by_compiler), 14, "µs an image"),
         Row(
             "its rate",
             "float32 matrix multiply",
@@ -200,6 +206,22 @@ def backward_rows(peers: list[dict[str, Any]]) -> list[Row]:
         speedup(what, "einsum, autograd", (ours["both_ms"], eager["both_ms"]), 10, "ms"),
         speedup(what, "einsum, torch.compile", (ours["both_ms"], by_compiler["both_ms"]), 4, "ms"),
         Row("its peak memory", "einsum, autograd", ours["both_mb"] / eager["both_mb"], 0.1, True, megabytes),
+    ]
+
+
+def paper_backward_rows(rounds: int) -> list[Row]:
+    """With gradients at the paper's size, against a plain einsum."""
+    sides = {
+        "kernel": forward_backward(lambda x, W: route(x, W).z, PAPER),
+        "plain": forward_backward(plain_routing, PAPER),
+        "plain compiled": forward_backward(compiled(plain_routing), PAPER),
+    }
+    best = interleaved(sides, rounds)
+    kernel, plain, by_compiler = (1e3 * seconds for seconds in best.values())
+    what = "forward + backward, paper size"
+    return [
+        speedup(what, "einsum and F.normalize, autograd", (kernel, plain), 10, "ms"),
+        speedup(what, "einsum and F.normalize, torch.compile", (kernel, by_compiler), 4, "ms"),
     ]
 
 
@@ -313,6 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = forward_rows(options.rounds)
     peers = peer_table(options.rounds)
     rows += backward_rows(peers)
+    rows += paper_backward_rows(options.rounds)
     rows.append(supervised_row(options.rounds))
     rows.append(capsule_epoch_row(options.rounds))
     console = Console()

@@ -5,6 +5,7 @@ Each maps x (B, I, M) and W (J, I, N, M) to class capsules (B, J, N) with three 
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from capspoe import squash
 from capspoe.model.routing import reference
@@ -16,6 +17,20 @@ def einsum_layer(x: Tensor, W: Tensor) -> Tensor:
     """Sabour, Frosst and Hinton 2017, procedure 1: softmax over the upper capsules, gradients through everything."""
     _, z = reference(x, W, ITERATIONS, "upper", "dot")
     return squash(z)
+
+
+def plain_routing(x: Tensor, W: Tensor) -> Tensor:
+    """The paper's routing as one would write it: einsum, F.normalize for the cosine, softmax over the lower capsules.
+
+    `capspoe.model.routing.reference` computes the same, with lengths that cannot overflow.
+    """
+    u = torch.einsum("jinm,bim->bjin", W, x)
+    directions = F.normalize(u, dim=-1)
+    logits = x.new_zeros(u.shape[:3])
+    for _ in range(ITERATIONS - 1):
+        z = torch.einsum("bji,bjin->bjn", torch.softmax(logits, 2), u)
+        logits = logits + torch.einsum("bjin,bjn->bji", directions, F.normalize(z, dim=-1))
+    return torch.einsum("bji,bjin->bjn", torch.softmax(logits, 2), u)
 
 
 def dense_capsule(x: Tensor, W: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.speed import kernels
-from benchmarks.speed.peers import PEERS
+from benchmarks.speed.peers import PEERS, plain_routing
 
 
 def squash(z):
@@ -33,6 +33,12 @@ def test_every_layer_computes_its_papers_routing(name):
     routed = (PEERS | kernels.OURS)[name](x, W)
     for image, capsules in zip(x.numpy(), routed.numpy(), strict=True):
         np.testing.assert_allclose(capsules, by_hand(image, W.numpy(), "gram-ai" in name), rtol=1e-4, atol=1e-5)
+
+
+def test_the_plain_einsum_computes_what_route_does():
+    x, W = kernels.inputs((2, 6, 3, 4, 5))
+    W = 10 * W
+    torch.testing.assert_close(plain_routing(x, W), kernels.route(x, W).z, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_of_ours_are_those_of_the_peers():

@@ -302,7 +302,7 @@ def open_images(config: Config, given: data.MapStyle | data.Dataset | None = Non
     return dataset.in_memory(data.workers_for(dataset)) if dataset.nbytes <= room else dataset
 
 
-def given_images(config: Config, given: data.MapStyle) -> data.Dataset:
+def given_images(config: Config, given: data.MapStyle | data.Dataset) -> data.Dataset:
     """Images from Python: an array, or any object with a length and items."""
     prepare = data.Prepare.of(config.size, None, None if config.colour == "keep" else config.colour)
     if isinstance(given, data.Dataset):

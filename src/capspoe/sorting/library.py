@@ -59,14 +59,15 @@ class Library:
         return [record.name for record in self.records]
 
     def add(self, records: Sequence[Record], small: np.ndarray, photos: np.ndarray | None) -> None:
-        """Append images."""
-        if not records:
-            return
-        first = not self.records
+        """Append images; features of photographs are kept only if all images have them."""
+        if not self.records:
+            self.small = small
+            self.photos = photos
+        else:
+            self.small = np.concatenate([self.small, small])
+            known = self.photos is not None and photos is not None
+            self.photos = np.concatenate([self.photos, photos]) if known else None
         self.records += records
-        self.small = small if first else np.concatenate([self.small, small])
-        if photos is not None:
-            self.photos = photos if self.photos is None else np.concatenate([self.photos, photos])
 
     def keep(self, rows: Int[np.ndarray, " m"]) -> None:
         """Forget all other images."""

@@ -63,7 +63,7 @@ class Seen:
     digest        of its bytes
     width, height upright, in pixels
     small         (S, S, 3): for outlines, colours and near-duplicates
-    large         (160, 160, 3): for features of photographs
+    large         (160, 160, 3): for features of photographs; None if they are not wanted
     thumbnail     a JPEG, or None if the file itself is small enough to be shown
     """
 
@@ -73,7 +73,7 @@ class Seen:
     width: int
     height: int
     small: UInt8[np.ndarray, "S S 3"]
-    large: UInt8[np.ndarray, "L L 3"]
+    large: UInt8[np.ndarray, "L L 3"] | None
     thumbnail: bytes | None
 
 
@@ -90,23 +90,23 @@ def stamp_of(path: Path) -> Stamp:
     return Stamp(status.st_size, status.st_mtime_ns)
 
 
-def read_files(folder: Path, names: Sequence[str], side: int) -> Iterator[Seen | Unread]:
-    """Read files in order, some ahead in threads; `side` is the side of the small squares."""
+def read_files(folder: Path, names: Sequence[str], side: int, large: bool = False) -> Iterator[Seen | Unread]:
+    """Read files in order, some ahead in threads; small squares have this side, large ones are made on request."""
     workers = max(1, os.cpu_count() or 1)
     waiting = iter(names)
     pool = ThreadPoolExecutor(workers)
     pending: deque[Future[Seen | Unread]] = deque()
     try:
-        pending.extend(pool.submit(read_file, folder, name, side) for name in islice(waiting, AHEAD * workers))
+        pending.extend(pool.submit(read_file, folder, name, side, large) for name in islice(waiting, AHEAD * workers))
         while pending:
             result = pending.popleft().result()
-            pending.extend(pool.submit(read_file, folder, name, side) for name in islice(waiting, 1))
+            pending.extend(pool.submit(read_file, folder, name, side, large) for name in islice(waiting, 1))
             yield result
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def read_file(folder: Path, name: str, side: int) -> Seen | Unread:
+def read_file(folder: Path, name: str, side: int, large: bool = False) -> Seen | Unread:
     """Read one file."""
     path = folder / name
     stamp = Stamp(0, 0)
@@ -133,7 +133,7 @@ def read_file(folder: Path, name: str, side: int) -> Seen | Unread:
         picture.width,
         picture.height,
         np.asarray(square(image, side)),
-        np.asarray(square(image, photos.SIDE)),
+        np.asarray(square(image, photos.SIDE)) if large else None,
         None if shown_as_it_is else jpeg(image),
     )
 

@@ -207,12 +207,14 @@ def read_new(library: Library, folder: Path, out: Path, names: list[str], progre
     batch: list[Seen] = []
 
     def finish_batch() -> None:
-        if library.kind == "photos" and batch:
-            photos.append(photo_features(np.stack([item.large for item in batch])).astype(np.float16))
+        squares = [item.large for item in batch if item.large is not None]
+        if squares:
+            photos.append(photo_features(np.stack(squares)).astype(np.float16))
         batch.clear()
 
     with disk_errors(out):
-        for done, item in enumerate(read_files(folder, names, library.side), 1):
+        large = library.kind == "photos"
+        for done, item in enumerate(read_files(folder, names, library.side, large), 1):
             if isinstance(item, Unread):
                 library.unread.append(item)
             else:

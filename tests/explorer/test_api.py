@@ -17,7 +17,7 @@ from capspoe import kernels
 from capspoe.data import open_for
 from capspoe.errors import InputError
 from capspoe.explorer.api import check_poses
-from capspoe.explorer.session import SHIFT
+from capspoe.explorer.session import SHIFT, run_name
 from capspoe.figures.explanation import tinted
 from capspoe.figures.traversal import traversal
 from capspoe.run.model import CapsulePoE
@@ -344,3 +344,8 @@ def test_it_says_when_an_image_is_unlike_the_test_images(api):
     Image.fromarray(bar).save(buffer, "PNG")
     image = {"data": b64encode(buffer.getvalue()).decode(), "fit": False}
     assert api.post("/api/recognise", json={"image": image}).json()["unlike"]
+
+
+def test_a_run_is_called_by_its_folder(tmp_path):
+    assert run_name(tmp_path / "mnist-3") == "mnist-3"
+    assert run_name(tmp_path / "sorted" / "run") == "sorted/run"

@@ -250,3 +250,15 @@ def test_an_exported_folder_reads_like_a_finished_run(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1")
     with pytest.raises(RunError, match="git lfs pull"):
         checkpoint.newest(tmp_path)
+
+
+def test_weights_that_are_a_device_or_larger_than_the_memory_are_not_read(folder, monkeypatch):
+    newest = checkpoint.numbered(folder)[-1] / "model.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "memory", lambda: 10)
+        with pytest.raises(RunError, match="more than the memory"):
+            checkpoint.read(newest.parent)
+    newest.unlink()
+    newest.symlink_to("/dev/zero")  # reading it would never end
+    with pytest.raises(RunError, match="not a regular file"):
+        checkpoint.read(newest.parent)

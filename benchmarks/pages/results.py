@@ -36,7 +36,9 @@ SCORES = {  # of an evaluation: title and digits
     "purity": ("purity", 3),
     "nmi": ("NMI", 3),
     "probe": ("probe", 3),
+    "grid": ("grid", 4),
 }
+NEW_SCORES = ("grid",)  # of evaluations since version 0.2; tables without them have no such column
 ENERGY_ROWS = {  # section: how it was trained
     "mnist small": "mnist, contrastive divergence",
     "mnist chains": "mnist, `--chains 32`",
@@ -61,15 +63,21 @@ Parts = dict[str, str]  # what the template may ask for, by name
 
 def evaluation_table(evaluations: list[Evaluation], models: list[str]) -> str:
     """A row for each model, averaged over the evaluations."""
+    every_row = [row for evaluation in evaluations for row in evaluation["rows"]]
+    columns = {
+        score: about
+        for score, about in SCORES.items()
+        if score not in NEW_SCORES or any(score in row for row in every_row)
+    }
     titles = ["model"]
-    for title, _ in SCORES.values():
+    for title, _ in columns.values():
         titles.append(title)
     lines = []
     for model in models:
-        rows = [row for evaluation in evaluations for row in evaluation["rows"] if row["name"] == model]
+        rows = [row for row in every_row if row["name"] == model]
         failures = [row["failed"] for row in rows if "failed" in row]
         cells = [f"{model} (failed: {failures[0]})" if failures else model]
-        for score, (_, digits) in SCORES.items():
+        for score, (_, digits) in columns.items():
             values = [row[score] for row in rows if row.get(score) is not None]
             cells.append(number(values, digits) if values else "")
         lines.append(cells)
@@ -85,7 +93,7 @@ def section_parts(evaluations: list[Evaluation]) -> Parts:
     parts = {
         "models": evaluation_table(evaluations, [model for model in models if model not in ablations]),
         "seeds": plural(len(evaluations), "seed"),
-        "samples": f"{first['settings']['samples']:,}",
+        "samples": samples_of(first["settings"]),
         "alive": ", ".join(f"{scores['alive']} of {scores['capsules']}" for scores in clusterings),
     }
     if ablations:
@@ -101,6 +109,15 @@ def section_parts(evaluations: list[Evaluation]) -> Parts:
     for basis in first["instantiation"]:
         parts[basis] = instantiation_of(evaluations, basis)
     return parts
+
+
+def samples_of(settings: dict[str, Any]) -> str:
+    """How many samples were scored: one set of them, or several."""
+    samples = f"{settings['samples']:,}"
+    sets = settings.get("sets", 1)
+    if sets == 1:
+        return samples
+    return f"{sets} x {samples}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -87,6 +87,11 @@ def test_seeds_are_averaged():
     assert text.splitlines()[-1] == "| capspoe | 12.0\u00a0±\u00a02.0 |" + "  |" * 8
     assert markdown.number([0.9, 0.92], 3) == ".910\u00a0±\u00a0.010"
     assert markdown.number([1.0, 1.0], 3) == "1.000"
+    with_grid = results.evaluation_table([{"rows": [{"name": "capspoe", "grid": 0.00264}]}], ["capspoe"])
+    assert with_grid.splitlines()[0].endswith("| probe | grid |")
+    assert with_grid.splitlines()[-1].endswith("|  | .0026 |")
+    assert results.samples_of({"samples": 2000}) == "2,000"
+    assert results.samples_of({"samples": 2000, "sets": 5}) == "5 x 2,000"
     failed = [{"rows": [{"name": "literal", "failed": "step 3"}]}]
     assert "| literal (failed: step 3) |" in results.evaluation_table(failed, ["literal"])
 

@@ -122,7 +122,7 @@ class Config:
     prior_scale: float = advanced(1.5, "Factor on the prior's standard deviation (sampling temperature).", 0, 100)
     logit_scale: float | None = advanced(
         None,
-        "Factor on the decoded code's logits (default: the largest up to 5 that preserves brightness).",
+        "Factor on the decoded code's logits (default: the largest up to 5 that preserves brightness and shades).",
         0.1,
         1e6,
     )

@@ -72,3 +72,17 @@ def test_the_logit_scale_is_the_largest_that_preserves_the_brightness(monkeypatc
     monkeypatch.setattr(net.codec, "decode", lambda x: grey(len(x), 0))
     monkeypatch.setattr(net, "down", lambda h, c, scale, on: grey(len(h), slope * (scale - 1)))
     assert find_logit_scale(net, codes(net, 40)) == expected
+
+
+@pytest.mark.parametrize(("slope", "expected"), [(0.04, 5), (0.08, 3), (0.15, 2), (0.5, 1.2), (2, 1)])
+def test_the_logit_scale_preserves_the_shades(monkeypatch, slope, expected):
+    """Here p (1 - p) is 1/4 - d^2 with d = slope (scale - 1), at the same brightness; .87 of 1/4 is accepted."""
+    net = network()
+
+    def images(count, d):
+        light = torch.full((count // 2, 1, 2, 2), 0.5 + d)
+        return torch.cat([light, 1 - light]).clamp(0, 1)
+
+    monkeypatch.setattr(net.codec, "decode", lambda x: images(len(x), 0))
+    monkeypatch.setattr(net, "down", lambda h, c, scale, on: images(len(h), slope * (scale - 1)))
+    assert find_logit_scale(net, codes(net, 40)) == expected

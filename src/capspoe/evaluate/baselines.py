@@ -34,7 +34,7 @@ from capspoe.training.build import build_stages
 from capspoe.training.capsule_stage import CapsuleStage
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.fit import fit
-from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, fit_prior, largest_logit_scale
+from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, Look, fit_prior, largest_logit_scale
 from capspoe.training.stage import Schedule
 
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -301,10 +301,10 @@ def vae(data: EvaluationData) -> Models:
         prior = CapsulePrior(1, latents, J * c.prior_components)
         prior.fit(0, known, c.seed)
         some = evenly_spaced(len(known), BRIGHTNESS_IMAGES)
-        # The rule of the capsules: the largest scale that preserves the mean brightness.
+        # The rule of the capsules: the largest scale that preserves brightness and shades.
         scale = c.logit_scale or largest_logit_scale(
-            lambda scale: torch.from_numpy(decode(torch.from_numpy(known[some]), scale)).mean(0),
-            as_tensor(pixels[some]).permute(0, 2, 3, 1).mean(0),
+            lambda scale: Look.of(torch.from_numpy(decode(torch.from_numpy(known[some]), scale))),
+            Look.of(as_tensor(pixels[some]).permute(0, 2, 3, 1)),
         )
         winner = KMeans(J, n_init=3, random_state=0).fit(known).predict(means(data.test))
         _, latent = draw(prior, data, c.prior_scale)

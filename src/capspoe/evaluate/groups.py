@@ -22,7 +22,7 @@ from capspoe.data import ArrayDataset, evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split
 from capspoe.model.noise import Noise
 from capspoe.model.prior import CapsulePrior
-from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, largest_logit_scale
+from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, Look, largest_logit_scale
 from capspoe.training.spectral import majority, nearest, pca_points
 from capspoe.training.stage import Training
 from capspoe.training.targets import SpectralTargets
@@ -127,12 +127,12 @@ class LinearGroups:
         codes: Float[np.ndarray, "n V"],
         group: Int[np.ndarray, " n"],
     ) -> float:
-        """The largest scale that preserves the mean brightness, as the capsules have it."""
+        """The largest scale that preserves brightness and shades, by the rule of the capsules."""
         some = evenly_spaced(len(codes), BRIGHTNESS_IMAGES)
         latent = np.concatenate([self.latents(codes[[i]], group[i]) for i in some])
         return largest_logit_scale(
-            lambda scale: torch.from_numpy(self.images(group[some], latent, scale)).mean(0),
-            torch.from_numpy(self.data.decode(codes[some])).mean(0),
+            lambda scale: Look.of(torch.from_numpy(self.images(group[some], latent, scale))),
+            Look.of(torch.from_numpy(self.data.decode(codes[some]))),
         )
 
     def sample(self, scale: float | None, logit_scale: float = 1.0) -> np.ndarray:

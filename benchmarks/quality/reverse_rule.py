@@ -22,7 +22,7 @@ from torch import Tensor
 from benchmarks import records
 from capspoe.evaluate.data import EvaluationData
 from capspoe.evaluate.generation import fid
-from capspoe.infer.sample import CAPSULE_STREAM, fitted
+from capspoe.infer.sample import fitted
 from capspoe.model.gates import place
 from capspoe.model.network import CHUNK, Network
 from capspoe.model.noise import Noise
@@ -54,7 +54,7 @@ def samples(network: Network, rule: Rule, count: int, seed: int) -> np.ndarray:
     images = []
     for index in torch.arange(count).split(CHUNK):
         noise = Noise(seed, 0, index)
-        on = noise.choose(CAPSULE_STREAM, network.prior.use.expand(len(index), -1))
+        on = network.prior.choose(noise)
         pose = fitted(network, on, noise, network.sampling.prior_scale)
         h = place(pose, on, network.top.upper[0])
         images.append(network.array(network.down(h, rule(network, h), on=on)))

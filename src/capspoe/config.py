@@ -74,7 +74,7 @@ class Config:
     dropout: float = advanced(0.1, "Dropout on the code.", 0, 0.95)
     code_noise: float = advanced(1.0, "Noise before the code's sigmoid (std); drives the code to 0 and 1.", 0, 100)
     upsampling: Literal["even", "mirrored"] = advanced(
-        "even", "First layer of the decoder: a kernel with even sides, which leaves no grid, or the paper's."
+        "even", "First layer of the decoder: a kernel with even sides, alike for all pixels, or the paper's."
     )
     edge_weight: float = advanced(1.0, "Weight of the error of differences between pixels in the loss.", 0, 1000)
     autoencoder_optimizer: Literal["adam", "sgd"] = advanced("adam", "Optimizer of stage 1; sgd is the paper's.")

@@ -32,7 +32,7 @@ def mirrored(channels: int, kernel: int, sides: Sides) -> nn.ConvTranspose2d:
 class EvenUpsampling(nn.ConvTranspose2d):
     """A transposed convolution with stride 2 and a kernel with even sides.
 
-    With an odd kernel, even and odd pixels are sums of different numbers of weights, and the images show a grid
+    With an odd kernel, even and odd pixels are sums of different numbers of weights, and images can show a grid
     (Odena et al. 2016). An even one treats all pixels alike, and reaches the last row and column, which the mirrored
     convolution leaves to its bias.
     """

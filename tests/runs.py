@@ -24,7 +24,7 @@ QUICK = {
     "min_steps": 0,
     "batch_size": 32,
     "prior_components": 2,
-    "recognition_steps": 8,
+    "recognition_steps": 40,
     "checkpoint_seconds": 0.0,
     "threads": 1,
 }

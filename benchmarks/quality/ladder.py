@@ -30,7 +30,8 @@ DEPENDS = (*records.TRAINING, "evaluate", "infer")
 DATA = ("mnist", "fashion-mnist")
 STAGE_1 = (
     "dropout", "code_noise", "autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate",
-    "autoencoder_weight_decay", "warmup", "clip_norm", "min_steps",
+    "autoencoder_weight_decay", "autoencoder_batch_size", "warmup", "clip_norm", "min_steps", "upsampling",
+    "edge_weight",
 )  # fmt: skip
 # Each departure: its name, and the settings that take the default's value.
 DEPARTURES: dict[str, tuple[str, ...]] = {

@@ -16,7 +16,7 @@ def test_list_fetch_and_verify(toy, serve, capsys):
     assert "ships with scikit-learn" in rows["digits"]
     with pytest.raises(DataError, match="toy: 2 files are missing or damaged; run `capspoe data fetch toy`"):
         data(["verify", "toy"])
-    with pytest.raises(DataError, match="offline"):
+    with pytest.raises(DataError, match="has not been downloaded"):
         data(["fetch", "toy", "--offline"])
     capsys.readouterr()
     data(["fetch", "toy"])

@@ -11,7 +11,7 @@ from capspoe import kernels
 
 NOTEBOOK = json.loads((Path(__file__).parents[2] / "examples" / "tutorial.ipynb").read_text())
 CODE = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
-SETTINGS = {"limit": 96, "channels": 8, "layers": "4x6", "autoencoder_epochs": 2, "epochs": 2, "min_steps": 0}
+SETTINGS = {"limit": 96, "channels": 8, "layers": "4x6", "autoencoder_epochs": 20, "epochs": 2, "min_steps": 0}
 SETTINGS |= {"batch_size": 32, "threads": 1}
 
 

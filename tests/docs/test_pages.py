@@ -157,7 +157,7 @@ def test_flags_exist():
             cli.main([command, "--help"])
     flags = {*re.findall(r"--[a-z][\w-]*", text.getvalue()), "--debug", "--version"}
     flags |= {"--nproc-per-node", "--nnodes", "--max-restarts"}  # of torchrun
-    other = re.compile(r"(?:torchrun|pip|pytest|python) .*?(?=-m capspoe|`|\n\n|$)", re.S)
+    other = re.compile(r"(?:torchrun|pip|pytest|python|docker) .*?(?=-m capspoe|`|\n\n|$)", re.S)
     for page, text in TEXT.items():
         used = re.findall(r"(?<![\w-])--[a-z][\w-]*", other.sub("", text))
         assert set(used) <= flags, f"{page}: {set(used) - flags}"

@@ -12,7 +12,7 @@ def test_codes_give_the_capsules_that_images_do(data):
     encoded = data.network.encode(data.test.pixels, posterior="energy")
     on, hidden = encode_codes(data.network, data.test.codes)
     np.testing.assert_allclose(on, encoded.on, atol=0.1)  # codes of 16 bits
-    np.testing.assert_allclose(hidden, encoded.hidden, atol=0.05)
+    np.testing.assert_allclose(hidden, encoded.hidden, atol=0.1)
     direct = data.decode(data.test.codes[:9].reshape(9, -1) * 1.0)
     np.testing.assert_allclose(direct, data.network.reconstruct(data.test.pixels[:9], "autoencoder"), atol=0.01)
     assert np.array_equal(data.decode(np.full((1, data.test.codes[0].size), 7.0)),

@@ -1,5 +1,7 @@
 """Linear models of groups of codes: the capsules' rivals, with the same treatment."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,7 @@ def test_groups_without_directions(labelled, kinds):
 
 
 def test_test_codes_take_the_group_of_their_neighbours(data):
+    data = copy.copy(data)
     data.test = data.train.spread(40)
     train, test = groups.spectral(data)
     own = train[np.linspace(0, len(train) - 1, 40).astype(int)]

@@ -13,7 +13,7 @@ from capspoe import kernels
 from capspoe.explorer.server import application, bind
 from capspoe.run.train import train
 
-TINY = {"limit": 160, "channels": 8, "layers": "4x6", "autoencoder_epochs": 2, "epochs": 4, "min_steps": 0}
+TINY = {"limit": 160, "channels": 8, "layers": "4x6", "autoencoder_epochs": 9, "epochs": 4, "min_steps": 0}
 TINY |= {"batch_size": 32, "prior_components": 2, "recognition_steps": 8, "checkpoint_seconds": 60.0, "threads": 1}
 J, N = 4, 6
 ADDRESS = "http://127.0.0.1:8765"

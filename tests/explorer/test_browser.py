@@ -94,7 +94,7 @@ def test_without_its_images_two_samples_come_apart(browser, gated_run, tmp_path)
     checkpoint.create(tmp_path / "run", run.config.replace(data=str(tmp_path / "gone.npz")), run.image)
     with served(tmp_path / "run") as address:
         browser.look()
-        browser.open(f"{address}/")
+        browser.open(f"{address}/#view=two")
         browser.until("document.getElementById('apart-by').value === '1'")
         assert browser.text("two-title").startswith("One is ")
         assert browser.text("example") == "Two samples"

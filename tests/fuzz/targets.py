@@ -13,14 +13,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import numpy as np
 import safetensors.torch
 from PIL import Image
 
-from capspoe.commands import encode, sort
-from capspoe.commands.explain import open_images
+from capspoe.commands import encode
+from capspoe.commands.arguments import open_for_run
+from capspoe.commands.images import likeness_of
 from capspoe.config import preset
 from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.formats import BadImage, decode, encode_idx, open_idx, probe
@@ -162,18 +164,18 @@ def exported(content: bytes) -> None:
 def scenes(content: bytes) -> None:
     """A picture that `capspoe explain` opens."""
     with suppress(DataError, InputError):
-        assert open_images(model(), str(written("scene.png", content)), 1).shape == (1, *IMAGE)
+        picture = str(written("scene.png", content))
+        likeness = likeness_of(model(), SimpleNamespace(object_size=10.0))
+        dataset = open_for_run(model(), home(), picture, None, likeness)
+        assert dataset.images().pixels.shape == (1, *IMAGE)
 
 
 def tables(content: bytes) -> None:
-    """File names in groups.csv and in the contact sheet of `capspoe sort`."""
+    """File names in tables such as groups.csv."""
     names = [os.fsdecode(part) for part in content.split(b"\0")]
     encode.write_table({"file": names, "group": [str(k) for k in range(len(names))]}, home() / "sorted" / "names.csv")
     with (home() / "sorted" / "names.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         assert [row["file"] for row in csv.DictReader(file)] == names
-    sort.write_page({"group-00": names}, home(), home() / "sorted")
-    page = (home() / "sorted" / "index.html").read_text(encoding="utf-8")
-    assert page.count("<img") == page.count("<small") + 1 == len(names) + 1  # one is in the overview
 
 
 def web(content: bytes) -> None:

@@ -50,7 +50,7 @@ def test_the_run_folder(run):
         "reconstruction", "baseline", "use", "confidence", "routing_entropy", "weight_norm", "gradient_norm",
     }  # fmt: skip
     assert sum(second["use"]) == pytest.approx(1, abs=1e-4)
-    assert (third["stage"], third["step"]) == ("recognition", 8)
+    assert (third["stage"], third["step"]) == ("recognition", 40)
 
 
 def test_training_learns(model, images):

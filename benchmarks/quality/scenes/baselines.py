@@ -26,7 +26,7 @@ def by_groups(bench: Bench, scenes: Scenes, recognition: bool = True) -> Answer:
     x = bench.tensor(scenes.images)
     recognised = None
     if recognition:
-        recognised = bench.recognise(x).reordered(torch.from_numpy(capsule_of_group(bench)))
+        recognised = bench.recognise(x).reordered(capsule_of_group(bench))
     explanation = explain_by(principal_components(bench), x, scenes.objects.shape[1], recognised)
     return Answer(bench.group_names[explanation.capsule], explanation.objects, explanation.owner)
 

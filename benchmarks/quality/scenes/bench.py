@@ -15,6 +15,7 @@ from capspoe.model.routing import route
 from capspoe.run.model import CapsulePoE
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.spectral import spectral_groups
+from capspoe.training.views import find_view
 
 NAMED = 4_000  # training images that name the capsules
 GROUPED = 15_000  # training images of the linear baselines
@@ -81,9 +82,11 @@ class Bench:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """Spectral groups of these codes, as many as capsules."""
+        """Spectral groups of the images of these codes, in the view of the run, as many as capsules."""
         config = self.model.config
-        return spectral_groups(self.codes, self.shape[0], config.neighbours, config.seed)
+        pixels = self.train.pixels[:GROUPED]
+        points = find_view(config.view, pixels, config.neighbours, config.seed).points(pixels)
+        return spectral_groups(points, self.shape[0], config.neighbours, config.seed)
 
     @cached_property
     def group_names(self) -> np.ndarray:

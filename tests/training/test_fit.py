@@ -27,7 +27,7 @@ def test_the_network_of_a_run_folder(model):
     expected = model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
     expected_steps = []
-    for name, count in (("autoencoder", 32), ("capsules-0", 48), ("recognition", 8)):
+    for name, count in (("autoencoder", 32), ("capsules-0", 48), ("recognition", 40)):
         expected_steps += [(name, k, count) for k in range(1, count + 1)]
     assert seen == expected_steps
 

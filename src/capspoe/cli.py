@@ -11,7 +11,7 @@ from capspoe.errors import CapspoeError, CapspoeWarning
 from capspoe.memory import process_limits
 
 COMMANDS = {  # each one is a function of this name in capspoe.commands.NAME
-    "train": ("DATA", "train on mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy or .npz"),
+    "train": ("DATA", "train on mnist, fashion-mnist, cifar10, digits, folders of images, files, an .npy or .npz"),
     "sample": ("[RUN]", "generate images from a trained run, as .png or .npz"),
     "sort": ("FOLDER", "sort a folder of images into groups that look alike"),
     "encode": ("RUN", "which capsule is on for each image, and its pose, as .npz, .csv or .parquet"),

@@ -4,6 +4,7 @@ Imports nothing heavy, so that `capspoe train --help` is quick.
 """
 
 import dataclasses
+import os
 import shlex
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +41,7 @@ class Config:
     """All settings of a run."""
 
     # Images
-    data: str = setting("mnist", "Data set, or path to a folder of images, an .npy or an .npz.")
+    data: str = setting("mnist", "Data set, or path to a folder of images, an .npy, an .npz or a file.")
     size: int | None = setting(
         None, "Resize to this many pixels (default: 28 for a folder, none otherwise).", 5, 4096
     )
@@ -266,7 +267,9 @@ def preset(name: str = "small", data: str = "mnist", literal: bool = False, neur
 
 def data_name(config: Config) -> str:
     """The name of the data set, without the folders above it: reports are shared."""
-    return Path(config.data).name or config.data
+    first, *others = config.data.split(os.pathsep)
+    name = Path(first).name or first
+    return f"{name} and {len(others)} more" if others else name
 
 
 def train_command(config: Config) -> str:

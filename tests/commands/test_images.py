@@ -82,15 +82,36 @@ def test_inverting_is_announced(drawings, capsys):
     assert output.out.count(".png") == 2
 
 
-@pytest.mark.parametrize("command", ["encode", "score", "explain", "complete"])
-def test_every_command_says_that_an_image_is_unlike_its_own(command, tmp_path, capsys):
-    noise = np.random.default_rng(0).integers(0, 256, (1, 28, 28), np.uint8)
-    np.save(tmp_path / "noise.npy", noise)
-    options = {"explain": ["--objects", "1"], "complete": ["--mask", "left"]}.get(command, [])
-    if command in ("explain", "complete"):
-        options += ["--out", str(tmp_path / "x.npz")]
-    main([command, BUNDLED, str(tmp_path / "noise.npy"), *options])
-    assert "unlike what the network was trained on: 1 of 1 images (0)" in capsys.readouterr().err
+OPTIONS = {
+    "encode": [],
+    "score": [],
+    "explain": ["--objects", "1"],
+    "complete": ["--mask", "left"],
+    "reconstruct": [],
+    "routing": [],
+}
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_every_command_takes_files_and_says_what_is_odd_about_them(command, drawings, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # figures are written to runs/mnist-small
+    noise = np.random.default_rng(0).integers(0, 120, (1, 28, 28), np.uint8)
+    np.save("noise.npy", noise)
+    main([command, BUNDLED, "noise.npy", str(drawings / "paper.png"), *OPTIONS[command]])
+    said = capsys.readouterr().err
+    assert "unlike what the network was trained on: 1 of 2 images (noise.npy[0])" in said
+    if command != "routing":  # which reads one of the images
+        assert "inverted 1 of 2 images" in said
+
+
+def test_routing_and_reconstruct_name_the_image(drawings, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["routing", BUNDLED, str(drawings), "--image", "1"])
+    svg = (tmp_path / "runs" / BUNDLED / "figures" / "routing-1.svg").read_text()
+    assert "paper.png" in svg
+    with pytest.raises(SystemExit):
+        main(["reconstruct", BUNDLED, str(drawings), "--first", "2"])
+    assert "image must be below 2, the number of images, not 2" in capsys.readouterr().err
 
 
 def test_json(drawings, capsys):

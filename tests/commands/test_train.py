@@ -1,5 +1,6 @@
 """`capspoe train`: its help, and how presets, data sets and options become settings."""
 
+import os
 import re
 
 import pytest
@@ -89,9 +90,15 @@ def test_binary_neurons_have_their_own_learning_rate(argv, rate, parse):
         (["mnist"], "runs/mnist"),
         (["a/pictures/", "--preset", "paper", "--literal"], "runs/pictures-paper-literal"),
         (["mnist", "--out", "here", "--resume"], "here"),
+        (["a/b/1.png", "a/b/2.png", "--seed", "1"], "runs/b"),
+        (["-"], "runs/standard-input"),
     ],
 )
-def test_the_run_folder(argv, folder, parse):
+def test_the_run_folder(argv, folder, parse, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("1.png", "2.png"):
+        (tmp_path / "a" / "b" / name).touch()
     assert str(parse(*argv)["folder"]) == folder
     assert parse(*argv)["resume"] == ("--resume" in argv)
 
@@ -104,3 +111,7 @@ def test_an_option_that_does_not_exist_is_named(capsys):
     message = capsys.readouterr().err
     assert "there is no option --nope; capspoe train --help lists them" in message
     assert "there is no option --min_step; did you mean --min-steps?" in message
+
+
+def test_several_paths(parse):
+    assert parse("a.png", "b.png", "--seed", "1")["config"].data == os.pathsep.join(["a.png", "b.png"])

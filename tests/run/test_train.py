@@ -1,5 +1,6 @@
 """A run from images to a trained network: interrupted and resumed, refused, and as the paper says."""
 
+import io
 import json
 import os
 import shutil
@@ -298,10 +299,13 @@ class Stream:
 
 
 def test_images_from_python_train_the_network_of_a_file(tmp_path, monkeypatch):
-    """A file, a list, and a stream that is read when needed."""
+    """A file, standard input, a list, and a stream that is read when needed."""
     np.save(tmp_path / "images.npy", PIXELS)
     rows = data.open_dataset(tmp_path / "images.npy").batch(range(50))
     train(tmp_path / "images.npy", tmp_path / "file", quiet=True, **{**SMALL, "limit": 50})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper((tmp_path / "images.npy").open("rb")))
+    train("-", tmp_path / "piped", quiet=True, **{**SMALL, "limit": 50})
+    assert same_weights(tmp_path / "file", tmp_path / "piped")
     train(list(rows), tmp_path / "list", quiet=True, **SMALL)
     assert same_weights(tmp_path / "file", tmp_path / "list")
     with pytest.raises(InputError, match="trained on images from Python; pass them to"):

@@ -33,7 +33,6 @@ IMAGES_HELP = "Image files, folders, .npy, .npz, a data set, or - for standard i
 Images = Annotated[
     Positional[tuple[str, ...]], arg(metavar="[IMAGES ...]", help=f"{IMAGES_HELP} (default: the run's own data).")
 ]
-GivenImages = Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGES ...", help=f"{IMAGES_HELP}.")]
 AsJson = Annotated[bool, arg(help="Print JSON instead of text.")]
 SplitOf = Annotated[
     Split | None, arg(help="Which part of it (default: all of a path that you name, otherwise test).")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capspoe.commands.arguments import GivenImages, RunFolder, check_suffix, command, figure_path
+from capspoe.commands.arguments import Images, RunFolder, check_suffix, command, figure_path
 from capspoe.commands.explain import write_arrays
 from capspoe.commands.images import open_given_images
 from capspoe.errors import InputError
@@ -17,7 +17,7 @@ HIDDEN = 0.35  # brightness of hidden pixels in the figure
 @command
 def complete(
     run: RunFolder,
-    images: GivenImages,
+    images: Images,
     mask: str,
     count: int = 4,
     limit: int = 10,

@@ -17,7 +17,7 @@ from capspoe.commands.arguments import (
     progress,
     records_of,
 )
-from capspoe.commands.images import Given, open_given_images, print_rows
+from capspoe.commands.images import Given, open_given_images, print_rows, reconstruction_errors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,13 +101,8 @@ def show(given: Given, table: dict[str, Any], out: Path | None, json: bool) -> N
 
 def encoded_blocks(model: "CapsulePoE", dataset: "Dataset", errors: bool = False) -> Iterator[Any]:
     """on (b, J), hidden (b, J, N) and, if wanted, the error (b,) of the reconstructions, a block at a time."""
-    import numpy as np
-
     for pixels in dataset.batches(BLOCK):
-        error = None
-        if errors:
-            difference = model.reconstruct(pixels) - model.array(model.tensor(pixels))
-            error = np.square(difference).mean((1, 2, 3))
+        error = reconstruction_errors(model, pixels) if errors else None
         on, hidden = model.encode(pixels)
         yield on, hidden, error
 

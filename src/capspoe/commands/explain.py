@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from capspoe.commands.arguments import AsJson, GivenImages, RunFolder, check_suffix, command, figure_path, print_json
+from capspoe.commands.arguments import AsJson, Images, RunFolder, check_suffix, command, figure_path, print_json
 from capspoe.commands.images import Given, name_capsule, open_given_images
 from capspoe.config import Compose
 
@@ -17,7 +17,7 @@ CHUNK = 8  # images explained between two steps of the progress bar
 @command
 def explain(
     run: RunFolder,
-    images: GivenImages,
+    images: Images = (),
     objects: int | None = None,
     compose: Compose = "maximum",
     shift: float = SHIFT,

@@ -105,6 +105,14 @@ def likeness_of(model: "CapsulePoE", summary: "Summary") -> "Likeness | None":
     return Likeness(image=(height, width), frame=partial(frame, shape=(height, width), size=size, polarity=polarity))
 
 
+def reconstruction_errors(model: "CapsulePoE", pixels: "np.ndarray") -> "np.ndarray":
+    """The mean squared error of the reconstruction of each image, (b,)."""
+    import numpy as np
+
+    difference = model.reconstruct(pixels) - model.array(model.tensor(pixels))
+    return np.square(difference).mean((1, 2, 3))
+
+
 def name_capsule(given: Given, capsule: int) -> str:
     """'capsule 3 (mostly 7)'."""
     label = given.label(capsule)

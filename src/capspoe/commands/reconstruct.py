@@ -1,19 +1,11 @@
 """`capspoe reconstruct`."""
 
-from capspoe.commands.arguments import (
-    MovedData,
-    RunFolder,
-    RunSplit,
-    command,
-    figure_path,
-    open_for_run,
-)
+from capspoe.commands.arguments import Images, RunFolder, SplitOf, command, figure_path
+from capspoe.commands.images import open_given_images, reconstruction_errors
 
 
 @command
-def reconstruct(
-    run: RunFolder, count: int = 10, first: int = 0, split: RunSplit = "test", data: MovedData = None
-) -> None:
+def reconstruct(run: RunFolder, images: Images = (), count: int = 10, first: int = 0, split: SplitOf = None) -> None:
     """Draw images and their reconstructions: by the autoencoder, by the winning capsule and by all capsules.
 
     Writes RUN/figures/reconstructions.png.
@@ -32,10 +24,12 @@ def reconstruct(
 
     model = CapsulePoE.load(run)
     check_count("count", count)
-    dataset = open_for_run(model, run, data, split)
-    one_image(dataset, first, split)  # refuses a number that is not there
-    end = min(first + count, len(dataset))
-    rows = reconstructions(model, dataset.batch(np.arange(first, end)))
+    given = open_given_images(model, run, images, split)
+    one_image(given.dataset, first)  # refuses a number that is not there
+    end = min(first + count, len(given.dataset))
+    pixels = given.dataset.batch(np.arange(first, end))
+    given.note_errors(first, reconstruction_errors(model, pixels))
+    given.announce()
     path = figure_path(run, "reconstructions.png")
-    write(draw_reconstructions(rows, count), path)
+    write(draw_reconstructions(reconstructions(model, pixels), count), path)
     print(path)

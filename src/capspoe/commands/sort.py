@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from capspoe.commands.arguments import command, command_line, open_for_run
+from capspoe.commands.images import open_given_images
 from capspoe.config import preset
 from capspoe.errors import InputError
 
 if TYPE_CHECKING:
-    from capspoe.run.model import CapsulePoE
+    from capspoe.data import Dataset
     from capspoe.sorting.outputs import Arrangement
     from capspoe.sorting.sorter import Sorted
 
@@ -197,14 +198,19 @@ def group_by_capsules(result: "Sorted", run: Path, folder: Path) -> dict[str, di
     """Replace the groups by the capsules of a run; returns its columns of the table."""
     import numpy as np
 
+    from capspoe.commands.encode import columns, encoded_blocks
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run)
-    table = capsule_table(model, result, folder, run)
+    given = open_given_images(model, run, [str(folder)], "all")
+    given.dataset = in_order(given.dataset, result.groups.names)
+    table = columns(given.dataset, encoded_blocks(model, given.dataset, errors=True))
     error = np.array(table["error"])
     groups = result.groups
     groups.group = np.where(odd_ones(error), -1, np.array(table["capsule"]))
     groups.probability = np.array(table["probability"])
+    given.note_errors(0, error)
+    given.announce()
     return pose_columns(table)
 
 
@@ -214,32 +220,28 @@ def train_capsules(
     """Train a capsule for each group, unless that is done; returns the columns of the table that it gives."""
     import numpy as np
 
-    from capspoe.data import Subset, open_dataset
+    from capspoe.commands.encode import columns, encoded_blocks
+    from capspoe.data import open_dataset
     from capspoe.run.train import train_run
 
     rows = np.flatnonzero(arrangement.group >= 0)
     names = [result.groups.names[row] for row in rows.tolist()]
-    everything = open_dataset(folder, "all", size=size)
-    place = {name: k for k, name in enumerate(everything.file_names or [])}
-    images = Subset(everything, np.array([place[name] for name in names]))
+    images = in_order(open_dataset(folder, "all", size=size), names)
     config = preset("small", str(folder)).replace(layers=f"{len(arrangement.names)}x16", size=size, skip_bad=True)
     model = train_run(config, run, given=images, groups=arrangement.group[rows]).model
-    return pose_columns(capsule_table(model, result, folder, run, arrangement.group))
+    own_images = in_order(open_for_run(model, run, None, "all"), result.groups.names)
+    blocks = encoded_blocks(model, own_images, errors=True)
+    return pose_columns(columns(own_images, blocks, arrangement.group))
 
 
-def capsule_table(
-    model: "CapsulePoE", result: "Sorted", folder: Path, run: Path, known: Any = None
-) -> dict[str, Any]:
-    """What `capspoe encode` writes about the images of a library, in its order."""
+def in_order(dataset: "Dataset", names: list[str]) -> "Dataset":
+    """The images of a folder with these names, in their order."""
     import numpy as np
 
-    from capspoe.commands.encode import columns, encoded_blocks
     from capspoe.data import Subset
 
-    dataset = open_for_run(model, run, str(folder), "all")
     place = {name: k for k, name in enumerate(dataset.file_names or [])}
-    images = Subset(dataset, np.array([place[name] for name in result.groups.names]))
-    return columns(images, encoded_blocks(model, images, errors=True), known)
+    return Subset(dataset, np.array([place[name] for name in names]))
 
 
 def pose_columns(table: dict[str, Any]) -> dict[str, dict[str, Any]]:

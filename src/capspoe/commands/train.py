@@ -29,7 +29,10 @@ def train(argv: list[str]) -> None:
     config = Config(data=data, **vars(arguments.basic), **vars(arguments.advanced))
     check(config)
     from capspoe import distributed
+    from capspoe.data import join_names
     from capspoe.run.train import default_folder, train_run
+
+    config = config.replace(data=join_names([data, *arguments.more]))
 
     folder = arguments.out or default_folder(config, arguments.preset, arguments.literal)
     with distributed.process_group():
@@ -76,7 +79,10 @@ def parsed(argv: list[str], data: str, name: str | None, neurons: str | None) ->
         """
 
         data: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="DATA")]]
-        """mnist, fashion-mnist, cifar10, digits, or the path of an image folder, .npy or .npz"""
+        """mnist, fashion-mnist, cifar10, digits, a folder of images, an .npy, an .npz, image files, or - for standard
+        input"""
+        more: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[DATA ...]")]] = ()
+        """More of them; all images become one data set without labels."""
         preset: Literal["small", "paper"] = "small"
         """small takes minutes on a laptop; paper has the paper's 576x8 -> 20x16 capsules."""
         literal: bool = False

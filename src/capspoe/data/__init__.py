@@ -9,13 +9,14 @@ from capspoe.data.catalogue import CATALOGUE, Entry, cache_dir, info
 from capspoe.data.datasets import ArrayDataset, Dataset, Images, MapStyle, SequenceDataset, Subset, workers_for
 from capspoe.data.downloads import fetch, verify
 from capspoe.data.folders import FolderDataset
-from capspoe.data.given import Likeness
-from capspoe.data.loading import absolute, load, open_dataset, open_for, open_given
+from capspoe.data.given import STANDARD_INPUT, Likeness
+from capspoe.data.loading import absolute, join_names, load, names_in, open_dataset, open_for, open_given
 from capspoe.data.preprocess import Prepare
 from capspoe.data.splits import evenly_spaced
 
 __all__ = [
-    "CATALOGUE", "ArrayDataset", "Dataset", "Entry", "FolderDataset", "Images", "Likeness", "MapStyle", "Prepare",
-    "SequenceDataset", "Subset", "absolute", "cache_dir", "evenly_spaced", "fetch", "from_array", "info",
-    "load", "open_dataset", "open_for", "open_given", "verify", "workers_for",
+    "CATALOGUE", "STANDARD_INPUT", "ArrayDataset", "Dataset", "Entry", "FolderDataset", "Images", "Likeness",
+    "MapStyle", "Prepare", "SequenceDataset", "Subset", "absolute", "cache_dir", "evenly_spaced", "fetch",
+    "from_array", "info", "join_names", "load", "names_in", "open_dataset", "open_for", "open_given",
+    "verify", "workers_for",
 ]  # fmt: skip

@@ -186,17 +186,7 @@ class Dataset(ABC):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _describe_as(self, other: "Dataset") -> None:
-        for name in (
-            "shape",
-            "labels",
-            "classes",
-            "file_names",
-            "decodes",
-            "verified",
-            "what",
-            "skippable",
-            "understood",
-        ):
+        for name in DESCRIPTION:
             setattr(self, name, getattr(other, name))
 
     def labelled_as(self, other: "Dataset") -> "Dataset":

@@ -68,7 +68,7 @@ def open_folder(root: Path, split: str, prepare: Prepare) -> FolderDataset:
         depth = 0
         rows = split_rows(hash_names(map(os.fsencode, names)), split, str(root))
         chosen = [names[row] for row in rows.tolist()]
-    dataset = FolderDataset(root, chosen, _complete(prepare, root, names))
+    dataset = FolderDataset(root, chosen, complete(prepare, root, names))
     dataset.labels, dataset.classes = _labels(names, chosen, depth)
     return dataset
 
@@ -115,7 +115,7 @@ def _labels(names: list[str], chosen: list[str], depth: int) -> tuple[Labels, Cl
     return np.array([number[name.split("/")[depth]] for name in chosen], np.int64), tuple(classes)
 
 
-def _complete(prepare: Prepare, root: Path, names: list[str]) -> Prepare:
+def complete(prepare: Prepare, root: Path, names: list[str]) -> Prepare:
     """Choose the size and colour that are not given: the images' own, or 28x28 if they differ or are large."""
     if prepare.size and prepare.colour:
         return prepare

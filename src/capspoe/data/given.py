@@ -103,7 +103,8 @@ class Joined(Dataset):
     def __init__(self, parts: Sequence[Dataset], names: Sequence[str]) -> None:
         shapes = {part.shape for part in parts}
         if len(shapes) > 1:
-            raise DataError(f"{', '.join(names)}: images of different shapes, {shapes}")
+            sizes = " and ".join(sorted(f"{height}x{width}x{channels}" for height, width, channels in shapes))
+            raise DataError(f"these images have different shapes ({sizes}); --size and --colour make them alike")
         self._parts = parts
         self._ends = np.cumsum([len(part) for part in parts])
         self.shape = parts[0].shape
@@ -135,7 +136,7 @@ def label_file(part: Dataset, name: str, k: int) -> str:
         return f"{name}[{k}]"
     if os.path.isdir(os.path.expanduser(name)):
         return f"{name.rstrip('/')}/{part.file_names[k]}"
-    return name
+    return part.file_names[k]
 
 
 def read_standard_input() -> Path:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from capspoe.data.arrays import open_npy, open_npz
 from capspoe.data.catalogue import CATALOGUE, did_you_mean
 from capspoe.data.datasets import ArrayDataset, Dataset, Images
 from capspoe.data.downloads import fetch
-from capspoe.data.folders import FolderDataset, open_folder
+from capspoe.data.folders import FolderDataset, complete, list_images, open_folder
 from capspoe.data.formats import READERS, BadImage, probe
 from capspoe.data.given import STANDARD_INPUT, Joined, Likeness, Pictures, read_standard_input
 from capspoe.data.preprocess import Prepare, Size
-from capspoe.data.splits import SPLITS
+from capspoe.data.splits import SPLITS, hash_names, split_rows
 from capspoe.errors import CapspoeWarning, DataError, InputError
 
 ARRAYS = (".npy", ".npz")
@@ -49,7 +50,8 @@ def open_dataset(
 
     Parameters
     ----------
-    name_or_path : a name in `CATALOGUE`, a folder of images, an image file, an .npy or an .npz
+    name_or_path : a name in `CATALOGUE`, a folder of images, an image file, an .npy or an .npz; several with the
+        separator of the variable PATH between them, as `join_names` puts it
     split : train, test or all
     size : resize to this many pixels, or to (height, width)
     crop : then cut out the centre
@@ -61,14 +63,15 @@ def open_dataset(
     """
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; choose train, test or all")
-    dataset = _open(name_or_path, split, Prepare.of(size, crop, colour), offline)
+    names = names_in(os.fspath(name_or_path))
+    dataset = open_given(names, Prepare.of(size, crop, colour), split, offline)
     if skip_bad and dataset.decodes:
         return dataset.without_failures(workers)
     return dataset
 
 
-def _open(name_or_path: str | os.PathLike[str], split: str, prepare: Prepare, offline: bool) -> Dataset:
-    if isinstance(name_or_path, str) and name_or_path in CATALOGUE:
+def _open(name_or_path: str, split: str, prepare: Prepare, offline: bool) -> Dataset:
+    if name_or_path in CATALOGUE:
         fetch(name_or_path, offline)
         entry = CATALOGUE[name_or_path]
         pixels, labels = READERS[entry.format](entry, split)
@@ -81,18 +84,68 @@ def _open(name_or_path: str | os.PathLike[str], split: str, prepare: Prepare, of
     return dataset
 
 
-def open_given(names: Sequence[str], prepare: Prepare, split: str = "all") -> Dataset:
+def open_given(names: Sequence[str], prepare: Prepare, split: str = "all", offline: bool = True) -> Dataset:
     """Open images that a person names: data sets, files, folders, .npy, .npz, or "-" for standard input.
 
     Several of them become one data set without labels, with the names as they were given.
     """
-    parts = []
-    for name in names:
-        path = str(read_standard_input()) if name == STANDARD_INPUT else name
-        parts.append(_open(path, split, prepare, offline=True))
-    if len(parts) == 1:
-        return parts[0]
-    return Joined(parts, names)
+    paths = [str(read_standard_input()) if name == STANDARD_INPUT else name for name in names]
+    if len(paths) == 1:
+        return _open(paths[0], split, prepare, offline)
+    pictures = _pictures(paths)
+    if pictures and not isinstance(prepare, Likeness):
+        prepare = complete(prepare, Path(), pictures)
+    files = set(_files_of_split([path for path in paths if _is_picture(path)], split))
+    parts: list[Dataset] = []
+    titles = []
+    # Files in a row are one data set: there may be thousands.
+    for are_files, members in groupby(zip(names, paths, strict=True), lambda pair: _is_picture(pair[1])):
+        if are_files:
+            chosen = [path for _, path in members if path in files]
+            if chosen:
+                parts.append(_open_files(chosen, prepare))
+                titles.append("")
+            continue
+        for name, path in members:
+            parts.append(_open(path, split, prepare, offline))
+            titles.append(name)
+    joined = Joined(parts, titles)
+    joined.what = WHAT[split]
+    return joined
+
+
+def _is_picture(path: str) -> bool:
+    """Whether a path is that of an image file, by what it is not."""
+    return os.path.isfile(os.path.expanduser(path)) and Path(path).suffix.lower() not in ARRAYS
+
+
+def _pictures(paths: Sequence[str]) -> list[str]:
+    """All image files that are named, and those in folders that are."""
+    pictures = []
+    for path in map(os.path.expanduser, paths):
+        if _is_picture(path):
+            pictures.append(path)
+        elif os.path.isdir(path):
+            pictures += [os.path.join(path, name) for name in list_images(Path(path))]
+    return pictures
+
+
+def _files_of_split(paths: list[str], split: str) -> list[str]:
+    """The files of a split, by their names without the folders, which may move. A file among folders is no test."""
+    if split == "all" or not paths:
+        return paths
+    if len(paths) == 1:
+        return paths if split == "train" else []
+    hashes = hash_names(os.fsencode(os.path.basename(path)) for path in paths)
+    return [paths[row] for row in split_rows(hashes, split, "these files").tolist()]
+
+
+def _open_files(paths: list[str], prepare: Prepare) -> Dataset:
+    """Image files as one data set."""
+    names = [os.path.expanduser(path) for path in paths]
+    if isinstance(prepare, Likeness):
+        return Pictures(Path(), names, prepare)
+    return FolderDataset(Path(), names, prepare)
 
 
 def open_for(
@@ -118,9 +171,11 @@ def open_for(
     names = [images] if isinstance(images, str) else list(images or ())
     height, width, channels = image
     own = not names and config.data not in CATALOGUE
-    if own and not os.path.exists(os.path.expanduser(config.data)):
-        advice = "if they moved, say where to: --data PLACE, or `encode RUN PLACE`"
-        raise InputError(f"the run's images were in {config.data!r}, which is not there; {advice}")
+    if own:
+        for name in names_in(config.data):
+            if not os.path.exists(os.path.expanduser(name)):
+                advice = "if they moved, say where to: `encode RUN PLACE`, or --data PLACE"
+                raise InputError(f"the run's images were in {name!r}, which is not there; {advice}")
     if own and run is not None:
         warn_if_changed(config, run)
     # Other images are resized to the network's, unless it was trained on crops of larger ones.
@@ -128,7 +183,7 @@ def open_for(
     if not names or config.crop:
         size = config.size
     plain = Prepare.of(size, config.crop and (height, width), {1: "grey", 3: "rgb"}.get(channels))
-    dataset = open_given(names or [config.data], prepare if names and prepare else plain, split)
+    dataset = open_given(names or names_in(config.data), prepare if names and prepare else plain, split)
     if names:
         warn_of_conversion(names, dataset.shape)
     if config.skip_bad and dataset.decodes:
@@ -167,21 +222,42 @@ def warn_if_changed(config: Any, run: Path) -> None:
             warnings.warn(problem, CapspoeWarning, stacklevel=3)
 
 
-def absolute(name_or_path: str) -> str:
-    """The name of a data set unchanged, or a path made absolute."""
-    path = os.path.expanduser(name_or_path)
-    if name_or_path in CATALOGUE or not os.path.exists(path):
-        return name_or_path
-    return os.path.abspath(path)
+def absolute(names: str) -> str:
+    """The name of a data set unchanged, or a path or several made absolute."""
+    paths = []
+    for name in names_in(names):
+        path = os.path.expanduser(name)
+        if name in CATALOGUE or not os.path.exists(path):
+            paths.append(name)
+        else:
+            paths.append(os.path.abspath(path))
+    return join_names(paths)
 
 
-def _open_path(given: str | os.PathLike[str], split: str, prepare: Prepare) -> Dataset:
+def join_names(names: Sequence[str]) -> str:
+    """Several names as the one that a setting holds, with the separator of the variable PATH between them."""
+    if len(names) > 1:
+        for name in names:
+            if os.pathsep in name:
+                advice = "rename it, or give a folder"
+                raise InputError(f"{name!r} has a {os.pathsep!r} in it, which separates several paths; {advice}")
+    return os.pathsep.join(names)
+
+
+def names_in(joined: str) -> list[str]:
+    """The names that `join_names` has joined; a path that exists is one, whatever it is called."""
+    if joined in CATALOGUE or os.path.exists(os.path.expanduser(joined)):
+        return [joined]
+    return joined.split(os.pathsep)
+
+
+def _open_path(given: str, split: str, prepare: Prepare) -> Dataset:
     path = Path(os.path.expanduser(given))
     try:
-        if not os.fspath(given) or not path.exists():
+        if not given or not path.exists():
             names = ", ".join(CATALOGUE)
-            hint = did_you_mean(str(given))
-            raise InputError(f"{str(given)!r} is neither a data set ({names}) nor a file or folder{hint}")
+            hint = did_you_mean(given)
+            raise InputError(f"{given!r} is neither a data set ({names}) nor a file or folder{hint}")
         suffix = path.suffix.lower()
         if path.is_dir():
             folder = open_folder(path, split, prepare)

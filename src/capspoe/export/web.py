@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from capspoe.atomic import write_atomic
+from capspoe.config import data_name
 from capspoe.errors import InputError
 from capspoe.figures.summary import summary_of
 from capspoe.figures.traversal import sliders
@@ -64,7 +65,7 @@ def description(model: CapsulePoE, run: Path) -> dict[str, object]:
             small[name] = values
     weights = np.concatenate([value.numpy().astype("<f2") for value in large.values()])
     return {
-        "name": Path(model.config.data).name,
+        "name": data_name(model.config),
         "image": model.image,
         "kernel": model.codec.kernel,
         "code": model.codec.code_shape,

@@ -50,11 +50,11 @@ class Routed(NamedTuple):
         return f"Routing moves a weight by {moved:.0%} of the uniform weight on average.\n{effect}"
 
 
-def one_image(dataset: Dataset, number: int, split: str = "test") -> np.ndarray:
+def one_image(dataset: Dataset, number: int) -> np.ndarray:
     """Image `number` of a data set, uint8 (H, W, C)."""
     check_count("image", number, minimum=0)
     if number >= len(dataset):
-        limit = f"{len(dataset)}, the number of {split} images"
+        limit = f"{len(dataset)}, the number of {dataset.what}"
         raise InputError(f"image must be below {limit}, not {number}")
     return dataset.batch([number])[0]
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from capspoe import __version__
 from capspoe.atomic import write_atomic
 from capspoe.config import data_name
-from capspoe.data import open_for
+from capspoe.data import names_in, open_for
 from capspoe.errors import DataError, InputError
 from capspoe.figures.architecture import count
 from capspoe.figures.gallery import shown_split
@@ -47,7 +47,9 @@ def write_report(run: Path, image: int = 0, images: str | None = None) -> Path:
             test = open_for(model.config, model.image, images)
         first = test.batch([0])
     except (DataError, InputError) as error:
-        problem = str(error).replace(model.config.data, data_name(model.config))
+        problem = str(error)
+        for name in names_in(model.config.data):
+            problem = problem.replace(name, Path(name).name)
     if first is not None:
         page_sections = sections.from_images(out, model, test, shown, image) | page_sections
     page_sections = sections.from_model(out, model, first) | page_sections

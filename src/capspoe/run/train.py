@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Trained(NamedTuple):
 
 
 def train(
-    images: str | os.PathLike[str] | data.MapStyle | None = None,
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | data.MapStyle | None = None,
     out: str | os.PathLike[str] | None = None,
     preset: str = "small",
     literal: bool = False,
@@ -58,9 +58,9 @@ def train(
 
     Parameters
     ----------
-    images : name of a data set (default: mnist), a path, an array or tensor (n, H, W), (n, H, W, C) or (n, C, H, W),
-        or an object with len(images) and images[k], such as a PyTorch data set: each an image, or a tuple that begins
-        with one. Pixels are uint8, or float in [0, 1].
+    images : name of a data set (default: mnist), a path or a list of paths, an array or tensor (n, H, W),
+        (n, H, W, C) or (n, C, H, W), or an object with len(images) and images[k], such as a PyTorch data set: each an
+        image, or a tuple that begins with one. Pixels are uint8, or float in [0, 1].
     out : run folder; by default runs/NAME, for images from Python runs/images-HASH. An unfinished run there with the
         same settings is resumed.
     preset : "small" or "paper"
@@ -71,8 +71,14 @@ def train(
     callback : called in process 0 with each line of metrics.jsonl, a dict with `stage`, `step` and the metrics
     **changes : single settings, such as epochs=4, seed=1
     """
-    given = None if isinstance(images, (str, os.PathLike)) else images
-    name = os.fspath(images) if isinstance(images, (str, os.PathLike)) else FROM_PYTHON
+    given = None
+    if isinstance(images, (str, os.PathLike)):
+        name = os.fspath(images)
+    elif isinstance(images, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in images):
+        name = data.join_names([os.fspath(path) for path in images])
+    else:
+        name = FROM_PYTHON
+        given = images
     if config is None:
         config = preset_config(preset, "mnist" if images is None else name, literal, changes.get("neurons"))
     elif images is not None:
@@ -248,7 +254,14 @@ class FolderCallback(Callback):
 
 
 def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
-    parts = [Path(config.data).name or "images", preset_name, "literal" if literal else "small"]
+    names = data.names_in(data.absolute(config.data))
+    if names == [data.STANDARD_INPUT]:
+        name = "standard-input"
+    elif len(names) > 1:
+        name = Path(os.path.commonpath(names)).name
+    else:
+        name = Path(config.data).name
+    parts = [name or "images", preset_name, "literal" if literal else "small"]
     return Path("runs") / "-".join(part for part in parts if part != "small")
 
 
@@ -258,8 +271,7 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
         raise RunError(f"{folder} is an exported network, which cannot be resumed; choose another --out")
     stored = checkpoint.open_run(folder).config
     stored = stored.replace(data=data.absolute(stored.data))
-    named = stored.data == FROM_PYTHON or stored.data in data.CATALOGUE
-    if resume and not named and not Path(stored.data).expanduser().exists():
+    if resume and not images_exist(stored.data):
         stored = stored.replace(data=wanted.data)  # the images moved; their fingerprint is compared later
     stored = stored.replace(**{name: getattr(wanted, name) for name in FREE_TO_CHANGE})
     wanted = wanted.replace(layers=stored.layers) if counts_groups(wanted.layers) else wanted  # the number found then
@@ -269,6 +281,13 @@ def resumed_config(folder: Path, wanted: Config, resume: bool) -> Config:
         advice = "choose another --out, or --resume to continue with its own"
         raise RunError(f"{folder} holds a run with other settings ({', '.join(different)}); {advice}")
     return stored
+
+
+def images_exist(names: str) -> bool:
+    """Whether the images of a run are where they were, as far as that can be told from their names."""
+    if names in (FROM_PYTHON, data.STANDARD_INPUT):
+        return True
+    return all(name in data.CATALOGUE or Path(name).expanduser().exists() for name in data.names_in(names))
 
 
 def count_groups(dataset: data.Dataset, config: Config) -> int:

@@ -30,10 +30,11 @@ from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients
 from capspoe.model.routing import squash_length
 from capspoe.training.alone import CapsulePairs, CapsulesAlone
-from capspoe.training.capsule_stage import CapsuleStage, Update
-from capspoe.training.cd import ContrastiveDivergence, Info, diagnostics
+from capspoe.training.capsule_stage import CapsuleStage
+from capspoe.training.cd import ContrastiveDivergence
 from capspoe.training.fit import fit
 from capspoe.training.stage import Schedule
+from capspoe.training.update import Info, RoutedBatch, Update
 
 Reading = dict[str, Any]
 READING: Reading = {
@@ -84,7 +85,7 @@ class ReadingLayer(CapsuleLayer):
             super().start_from(mean_code, group_means)
 
 
-class Differentiated:
+class Differentiated(Update):
     """The update of a reading by automatic differentiation, for what the program's own updates do not have.
 
     Its loss is E(x, h) - E(x', h'), where every capsule has an x' of its own if it reconstructs alone. Capsules that
@@ -129,7 +130,8 @@ class Differentiated:
             # What W changes by way of c.
             (by_routing,) = torch.autograd.grad(ascent, layer.w_JNMI)
             gradients[0] = gradients[0] + by_routing
-        info = diagnostics(layer, torch.zeros_like(x), layer.on_probability(z.detach(), x), c.detach())
+        batch = RoutedBatch(c.detach(), z.detach(), layer.on_probability(z.detach(), x), None)
+        info = batch.diagnostics(layer, torch.zeros_like(x))
         return Gradients(*gradients), info._replace(reconstruction=(x_BJMI - x_neg).square().mean())
 
     def on(self, z: Float[Tensor, "B J N"], noise: Noise) -> Float[Tensor, "B J"]:

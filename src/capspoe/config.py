@@ -89,6 +89,9 @@ class Config:
     learning_rate: float = setting(3e-3, "Learning rate of the capsules (binary neurons: 10 times as much).", 0, 100)
     batch_size: int = setting(128, "Images per training step.", 1, 1e6)
     min_steps: int = setting(1400, "Minimum steps of each stage: small data sets get extra epochs.", 0, 1e9)
+    start: Literal["random", "low-rank"] = advanced(
+        "random", "Weights before the first step: random, or the logistic PCA of each capsule's group of images."
+    )
     momentum: float = advanced(0.9, "Momentum of SGD.", 0, 0.999)
     weight_decay: float = advanced(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10)
     chains: int = advanced(0, "Persistent chains in each capsule (gaussian neurons with the gate). 0: CD.", 0, 10**5)

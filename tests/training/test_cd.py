@@ -8,8 +8,8 @@ from capspoe.errors import InputError
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routed import RoutedRBM, routed
-from capspoe.training import cd
 from capspoe.training.cd import ContrastiveDivergence
+from capspoe.training.update import gate_error
 from tiny import F64, all_visible, some_routing, tiny_layer
 
 GATES = pytest.mark.parametrize("gate", ["winner", "none"])
@@ -131,7 +131,7 @@ def test_the_gate_learns_by_the_gradient_of_its_cross_entropy(neurons, temperatu
     for one, other, gradient in zip(with_loss, without, expected, strict=True):
         torch.testing.assert_close(one - other, gradient)
     nearly = torch.tensor([[0.99, 0.01], [0.9995, 0.0005]], dtype=F64)
-    error = cd.gate_error(torch.tensor([0, 0]), nearly, 1.0)
+    error = gate_error(torch.tensor([0, 0]), nearly, 1.0)
     assert (error != 0).any(1).tolist() == [True, False]  # negligible errors have no gradient
 
 

@@ -27,11 +27,11 @@ from capspoe.model.checks import check_count
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients
-from capspoe.training.cd import Info, diagnostics
+from capspoe.training.update import Info, RoutedBatch, Update
 
 
 @dataclass(frozen=True)
-class CapsulesAlone:
+class CapsulesAlone(Update):
     """CD-k with a chain for each capsule, in a layer without a gate.
 
     Parameters
@@ -61,9 +61,9 @@ class CapsulesAlone:
         if layer.gate.one_on:
             raise InputError("with the gate a capsule reconstructs alone anyway; use ContrastiveDivergence")
         # Route, with W fixed.
-        c, z = layer(x)
-        r_BJI = layer.relative(c)
-        h_pos_BJN = layer.hidden_mean(z)
+        batch = RoutedBatch.of(layer, x, noise, temperature, target)
+        r_BJI = layer.relative(batch.c)
+        h_pos_BJN = layer.hidden_mean(batch.z)
 
         # Neurons before capsules, as in w: then weights and states are plain matrices.
         x_BMI = x.transpose(1, 2).contiguous()
@@ -92,7 +92,7 @@ class CapsulesAlone:
             mean_BMI.add_(x_neg_BMI, alpha=1 / layer.upper[0])
             squared_error += F.mse_loss(x_neg_BMI, x_BMI) / layer.upper[0]
         a_IM = (x_BMI - mean_BMI).mean(0).T
-        info = diagnostics(layer, x - mean_BMI.transpose(1, 2), layer.on_probability(z, x, temperature), c)
+        info = batch.diagnostics(layer, x - mean_BMI.transpose(1, 2))
         return Gradients(w_JNMI, a_IM, b_JN), info._replace(reconstruction=squared_error)
 
     def reconstruct(

@@ -4,14 +4,16 @@ from capspoe.config import Config
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.training.alone import CapsulePairs, CapsulesAlone
-from capspoe.training.capsule_stage import Annealing, CapsuleStage, Update
+from capspoe.training.capsule_stage import Annealing, CapsuleStage
 from capspoe.training.cd import ContrastiveDivergence
 from capspoe.training.codec_stage import CodecStage
 from capspoe.training.pcd import PersistentChains
 from capspoe.training.prior_stage import PriorStage
 from capspoe.training.recognition import RecognitionStage
 from capspoe.training.stage import Schedule, Stage
+from capspoe.training.starts import LowRankStart, RandomStart, Start
 from capspoe.training.targets import SpectralTargets, TargetFinder
+from capspoe.training.update import Update
 
 
 def build_stages(config: Config, network: Network) -> list[Stage]:
@@ -68,10 +70,17 @@ def capsule_stage(config: Config, network: Network, depth: int) -> CapsuleStage:
         config.weight_decay,
         config.balance_rate,
         Annealing(config.gate_temperature, config.anneal_fraction),
+        layer_start(config),
     )
     if len(network.layers) > 1:
         stage.title = f"2 capsules, layer {depth + 1}"
     return stage
+
+
+def layer_start(config: Config) -> Start:
+    if config.start == "low-rank":
+        return LowRankStart(seed=config.seed)
+    return RandomStart()
 
 
 def capsule_update(config: Config, layer: CapsuleLayer, top: bool) -> Update:

@@ -3,45 +3,28 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from capspoe import distributed
-from capspoe.data import evenly_spaced
-from capspoe.errors import DivergedError, damaged
+from capspoe.errors import DivergedError
 from capspoe.model.layer import CapsuleLayer
-from capspoe.model.network import Network
 from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients
-from capspoe.training.cd import ContrastiveDivergence, Info
+from capspoe.training.cd import ContrastiveDivergence
 from capspoe.training.codes import code_batch
 from capspoe.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
-from capspoe.training.pcd import PersistentChains
 from capspoe.training.stage import Schedule, Stage, Step, Training
-from capspoe.training.targets import GateTargets, TargetFinder, gate_targets, group_means
+from capspoe.training.starts import LayerInputs, RandomStart, Start
+from capspoe.training.targets import GateTargets, TargetFinder, gate_targets
+from capspoe.training.update import Update
 
 STREAM = 2  # of the order of the images; the layer's depth is added
-MEAN_IMAGES = 10_000  # codes whose mean a layer starts from
 LARGEST_WEIGHT = 100.0  # root mean square of the weights at which training has diverged
-
-
-class Update(Protocol):
-    """One update of a layer's parameters; `cd.py` and `pcd.py` each implement it."""
-
-    def step(
-        self,
-        layer: CapsuleLayer,
-        x: Float[Tensor, "B I M"],
-        noise: Noise,
-        temperature: float,
-        target: Int[Tensor, " B"] | None,
-    ) -> tuple[Gradients, Info]:
-        """The ascent direction, and diagnostics."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,6 +52,7 @@ class CapsuleStage(Stage):
     learning_rate, momentum, weight_decay : of SGD; the learning rate falls linearly to 0
     balance_rate : rate at which the gate's bias moves toward the targets' shares
     annealing : of the gate, without targets
+    start : sets the parameters before the first step
     """
 
     depth: int
@@ -80,6 +64,7 @@ class CapsuleStage(Stage):
     weight_decay: float = 1e-5
     balance_rate: float = 0.3
     annealing: Annealing = field(default_factory=Annealing)
+    start: Start = field(default_factory=RandomStart)
 
     shown = ("reconstruction", "confidence")
 
@@ -101,10 +86,9 @@ class CapsuleStage(Stage):
         self.found = gate_targets(training, self.targets)
         if self.targets is not None and self.found is None:
             training.info("too few different images for spectral clustering: the gate anneals instead")
-        self._restore_chains(state.pop("chains", None))
+        self.update.restore(state)
         if first == 0:
-            means = None if self.found is None else group_means(self.found, codes, network)
-            layer.start_from(mean_input(network, self.depth, codes), means)
+            self.start.begin(LayerInputs(network, self.depth, codes, self.found))
         biases = [layer.a, layer.b] if layer.bias else []
         self._ascent = make_optimizer(
             "sgd", [layer.w_JNMI], biases, self.learning_rate, self.weight_decay, self.momentum
@@ -112,10 +96,7 @@ class CapsuleStage(Stage):
         restore_optimizer(self._ascent, state)
 
     def state(self) -> dict[str, Tensor]:
-        tensors = optimizer_tensors(self._ascent)
-        if isinstance(self.update, PersistentChains):
-            tensors["chains"] = self.update.h_JCN
-        return tensors
+        return {**optimizer_tensors(self._ascent), **self.update.state()}
 
     def run(self, training: Training, first: int, last: int) -> Iterator[Step]:
         network = training.network
@@ -162,13 +143,6 @@ class CapsuleStage(Stage):
         check_diverged(layer, metrics, noise.step + 1, 0 if self.found is not None else shard.batch)
         return metrics
 
-    def _restore_chains(self, chains: Tensor | None) -> None:
-        if not isinstance(self.update, PersistentChains) or chains is None:
-            return
-        if chains.shape != self.update.h_JCN.shape or not bool(torch.isfinite(chains).all()):
-            raise damaged("the persistent chains do not fit the settings")
-        self.update.h_JCN = chains.to(self.update.h_JCN)
-
 
 def depth_of(stage: str) -> int | None:
     """The layer that a stage of this name trains; None for other stages."""
@@ -197,15 +171,3 @@ def check_diverged(layer: CapsuleLayer, metrics: dict[str, Any], step: int, imag
             "--balance-rate or --gate-temperature, or lower --learning-rate, and run again "
             "(the last good checkpoint is kept)"
         )
-
-
-@torch.no_grad()
-def mean_input(network: Network, depth: int, codes: np.ndarray) -> Float[Tensor, "I M"]:
-    """The mean input of a layer, over evenly spaced codes."""
-    index = evenly_spaced(len(codes), MEAN_IMAGES)
-    # On the CPU: not every device has float64.
-    total = torch.zeros(network.stack[depth].lower, dtype=torch.float64)
-    for start in range(0, len(index), 256):
-        chunk = code_batch(codes, index[start : start + 256], network.device)
-        total += network.layer_input(chunk, depth).cpu().double().sum(0)
-    return (total / len(index)).float()

@@ -12,18 +12,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from capspoe.errors import damaged
 from capspoe.infer.chains import PoseDensity, hmc
 from capspoe.model.checks import check_count
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients, MeanRouting, WinnerRBM
-from capspoe.training.cd import Info, add_gate_gradient, diagnostics, gate_error
+from capspoe.training.update import Info, RoutedBatch, Update
 
 LEAPS = 8  # leapfrog steps in each update; with 3 the chains do not mix
 START_STREAM = 300  # of the chains' first states
 
 
-class PersistentChains:
+class PersistentChains(Update):
     """C chains in each capsule, which move a little in every update.
 
     Parameters
@@ -57,9 +58,9 @@ class PersistentChains:
     ) -> tuple[Gradients, Info]:
         """The gradient of the log likelihood, estimated from a batch and the chains (ascent direction)."""
         # Route, with W fixed. The gate sees each image's own routing weights.
-        c, z = layer(x)
-        on_probability = layer.on_probability(z, x, temperature)
-        on = noise.choose(0, on_probability) if target is None else target
+        batch = RoutedBatch.of(layer, x, noise, temperature, target)
+        on = batch.on
+        assert on is not None  # the gate chooses one
         mean_routing = None if layer.iterations == 1 else layer.mean_routing
         rbm = WinnerRBM(layer, on, MeanRouting(mean_routing))
 
@@ -68,8 +69,7 @@ class PersistentChains:
         sums = rbm.sums()
         sums.add(x, h_pos, +1)
         if target is not None and self.gate_loss_weight:
-            weight = self.gate_loss_weight / (temperature * len(x))
-            add_gate_gradient(sums, layer, x, z, gate_error(target, on_probability, weight))
+            batch.add_gate_gradient(sums, layer, x, target, self.gate_loss_weight / temperature)
 
         # The negative phase.
         self.move(layer, noise)
@@ -80,8 +80,19 @@ class PersistentChains:
         # One step of the data's own chain, only to report how well a capsule reconstructs.
         x_neg = rbm.reconstruct(rbm.sample_hidden(h_pos, noise, 1)).x
         # Last: until here all processes have the same mean weights, and so the same chains.
-        layer.follow_routing(c, on)
-        return gradient, diagnostics(layer, x - x_neg, on_probability, c)
+        layer.follow_routing(batch.c, on)
+        return gradient, batch.diagnostics(layer, x - x_neg)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"chains": self.h_JCN}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        chains = state.pop("chains", None)
+        if chains is None:
+            return
+        if chains.shape != self.h_JCN.shape or not bool(torch.isfinite(chains).all()):
+            raise damaged("the persistent chains do not fit the settings")
+        self.h_JCN = chains.to(self.h_JCN)
 
     def move(self, layer: CapsuleLayer, noise: Noise) -> None:
         """One transition of every chain; the same in all processes, whatever their shard of the batch."""

@@ -1,0 +1,211 @@
+r"""Where a capsule layer starts.
+
+`RandomStart` sets the biases only: every capsule is its group's mean code, with small random weights.
+
+`LowRankStart` also sets the weights, so that training begins where logistic PCA ends (a low-rank start: Béreux,
+Decelle, Furtlehner and Seoane 2024). In each group, t (N,) are the whitened principal components of the codes, the
+latents of the PCA baseline. Logistic regression decodes them,
+
+.. math:: P(x \mid t) = \sigma(a + v^T t)
+
+An RBM uses the same weights upwards, so that E[h | x] = W (x - p), where p is the group's mean code. With
+:math:`h = A t` and :math:`W = A^{-1} v` both directions agree if
+
+.. math:: A^2 t = v (x - p), \qquad \text{so} \qquad A^2 = \langle v (x - p)\, t^T \rangle
+
+by least squares. The gate's bias makes each capsule as probable under the model as its group is among the images.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from capspoe.data import evenly_spaced
+from capspoe.infer.chains import PoseDensity
+from capspoe.infer.likelihood import Mixture
+from capspoe.model.layer import MARGIN, CapsuleLayer
+from capspoe.model.network import Network
+from capspoe.model.noise import Noise
+from capspoe.training.codes import code_batch
+from capspoe.training.targets import GateTargets, group_means
+
+MEAN_IMAGES = 10_000  # codes whose mean a layer starts from
+GROUP_IMAGES = 1_000  # codes of a group that its principal components and its regression are fitted to
+RIDGE = 0.02  # of the regression; of .003, .01, .03 and .08 on MNIST, .01 to .03 had the best likelihoods of codes
+REGRESSION_STEPS = 30
+POWER_STEPS = 3  # of the randomised singular value decomposition
+POSES = 200  # draws that estimate the integral of a capsule's density
+LARGEST_LOGIT = -math.log(MARGIN)  # of units that never change, as in `CapsuleLayer.start_from`
+
+
+@dataclass(frozen=True)
+class LayerInputs:
+    """What a layer will learn: its inputs, and the groups that they form."""
+
+    network: Network
+    depth: int
+    codes: np.ndarray
+    targets: GateTargets | None
+
+    @property
+    def layer(self) -> CapsuleLayer:
+        return self.network.stack[self.depth]
+
+    def at(self, index: np.ndarray) -> Float[Tensor, "B I M"]:
+        """The layer's input for these images."""
+        return self.network.layer_input(code_batch(self.codes, index, self.network.device), self.depth)
+
+    def mean(self) -> Float[Tensor, "I M"]:
+        """The mean input, over evenly spaced codes."""
+        index = evenly_spaced(len(self.codes), MEAN_IMAGES)
+        # On the CPU: not every device has float64.
+        total = torch.zeros(self.layer.lower, dtype=torch.float64)
+        for start in range(0, len(index), 256):
+            total += self.at(index[start : start + 256]).cpu().double().sum(0)
+        return (total / len(index)).float()
+
+    def groups(self, count: int) -> Iterator[Float[Tensor, "n I M"]]:
+        """Up to `count` inputs of each group."""
+        assert self.targets is not None
+        capsule = self.targets.capsule.cpu().numpy()
+        for j in range(self.layer.upper[0]):
+            own = np.flatnonzero(capsule == j)
+            yield self.at(own[evenly_spaced(len(own), count)])
+
+
+class Start(Protocol):
+    """Sets a layer's parameters before its first update."""
+
+    def begin(self, inputs: LayerInputs) -> None: ...
+
+
+class RandomStart:
+    """Every capsule starts at the mean of its group, with the random weights that it was made with."""
+
+    @torch.no_grad()
+    def begin(self, inputs: LayerInputs) -> None:
+        means = None
+        if inputs.targets is not None:
+            means = group_means(inputs.targets, inputs.codes, inputs.network)
+        inputs.layer.start_from(inputs.mean(), means)
+
+
+@dataclass(frozen=True)
+class LowRankStart:
+    """Every capsule starts as the logistic PCA of its group.
+
+    Layers without groups, gaussian neurons or biases start at random.
+
+    Parameters
+    ----------
+    images : codes of each group that it is fitted to
+    ridge : l2 penalty of the regression
+    steps : of the regression
+    seed : of the draws that normalise each capsule's density
+    """
+
+    images: int = GROUP_IMAGES
+    ridge: float = RIDGE
+    steps: int = REGRESSION_STEPS
+    seed: int = 0
+
+    @torch.no_grad()
+    def begin(self, inputs: LayerInputs) -> None:
+        RandomStart().begin(inputs)
+        layer = inputs.layer
+        if inputs.targets is None or not PoseDensity.exists(layer) or layer.bias is not True:
+            return
+        mean, covariance = self.set_weights(layer, inputs.groups(self.images))
+        layer.d.copy_(inputs.targets.share.clamp_min(1 / len(inputs.codes)).log())
+        layer.d.sub_(log_integrals(layer, mean, covariance, self.seed) - (layer.a * layer.mu).sum((1, 2)))
+        layer.d.sub_(layer.d.mean())
+
+    def set_weights(
+        self, layer: CapsuleLayer, groups: Iterator[Float[Tensor, "n I M"]]
+    ) -> tuple[Float[Tensor, "J N"], Float[Tensor, "J N N"]]:
+        """Set a, b and w; return the mean and the covariance of each group's poses h ~ P(h | x)."""
+        J, N = layer.upper
+        covariances = torch.eye(N).to(layer.b).repeat(J, 1, 1)
+        for j, x_nIM in enumerate(groups):
+            x_nV = x_nIM.flatten(1).to(layer.w_JNMI)
+            pca = LogisticPCA.fit(x_nV, N, self.ridge, self.steps)
+            found = len(pca.w_NV)
+            if found == 0:
+                continue
+            # Neurons beyond the group's rank keep their random weights.
+            layer.w_JNMI[j, :found] = pca.w_NV.unflatten(1, layer.lower).transpose(1, 2)
+            layer.a[j] = pca.a_V.view(layer.lower)
+            offset_IM = x_nIM.mean(0) - layer.mu
+            layer.b[j] = -torch.einsum("nmi,im->n", layer.w_JNMI[j], offset_IM)
+            covariances[j, :found, :found] += pca.covariance_NN
+        return torch.zeros(J, N).to(layer.b), covariances
+
+
+class LogisticPCA(NamedTuple):
+    """An RBM that reconstructs codes from their principal components; see the top of this file."""
+
+    w_NV: Float[Tensor, "N V"]
+    a_V: Float[Tensor, " V"]
+    covariance_NN: Float[Tensor, "N N"]  # A^2, the covariance of E[h | x] along the components
+
+    @classmethod
+    def fit(cls, x_nV: Float[Tensor, "n V"], dimensions: int, ridge: float, steps: int) -> "LogisticPCA":
+        """Fit to codes; it has fewer dimensions where the codes vary in fewer."""
+        t_nN = whitened_components(x_nV, dimensions)
+        a_V, v_NV = logistic_regression(x_nV, t_nN, ridge, steps)
+        square_NN = t_nN.T @ (x_nV - x_nV.mean(0)) @ v_NV.T / len(x_nV)
+        values, vectors = torch.linalg.eigh((square_NN + square_NN.T) / 2)
+        # Positive up to rounding: v and the components have the same directions.
+        values = values.clamp_min(1e-6)
+        inverse_NN = (vectors / values.sqrt()) @ vectors.T
+        return cls(inverse_NN @ v_NV, a_V, (vectors * values) @ vectors.T)
+
+
+def whitened_components(x_nV: Float[Tensor, "n V"], dimensions: int) -> Float[Tensor, "n N"]:
+    """The leading principal components of codes, each with variance 1."""
+    n, V = x_nV.shape
+    rank = min(dimensions, n - 1, V)
+    if rank < 1:
+        return x_nV.new_zeros(n, 0)
+    centred = x_nV - x_nV.mean(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        u, scale, _ = torch.svd_lowrank(centred, min(rank + 8, n, V), POWER_STEPS)
+    varies = scale[:rank] > 1e-6 * scale[0].clamp_min(1e-6)
+    return u[:, :rank][:, varies] * math.sqrt(n)
+
+
+def logistic_regression(
+    x_nV: Float[Tensor, "n V"], t_nN: Float[Tensor, "n N"], ridge: float, steps: int
+) -> tuple[Float[Tensor, " V"], Float[Tensor, "N V"]]:
+    """a and v of P(x = 1 | t) = sigmoid(a + v't) for whitened t, with the penalty ridge |v|^2 / 2 for each unit.
+
+    The second derivative of the log likelihood is at most 1/4, so steps of 4 times the gradient never lower it
+    (Böhning and Lindsay 1988).
+    """
+    a_V = torch.logit(x_nV.mean(0), eps=MARGIN)
+    v_NV = x_nV.new_zeros(t_nN.shape[1], x_nV.shape[1])
+    rate = 1 / (1 / 4 + ridge)
+    for _ in range(steps):
+        residual_nV = x_nV - torch.sigmoid(torch.addmm(a_V, t_nN, v_NV))
+        a_V = (a_V + 4 * residual_nV.mean(0)).clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
+        v_NV = v_NV + rate * (t_nN.T @ residual_nV / len(x_nV) - ridge * v_NV)
+    return a_V, v_NV
+
+
+def log_integrals(
+    layer: CapsuleLayer, mean: Float[Tensor, "J N"], covariance: Float[Tensor, "J N N"], seed: int
+) -> Float[Tensor, " J"]:
+    """log of the integral of each capsule's pose density, by importance sampling from a Gaussian."""
+    J = len(mean)
+    proposal = Mixture(mean.new_zeros(J, 1), mean[:, None], torch.linalg.inv(covariance)[:, None])
+    index = torch.arange(J * POSES, device=mean.device)
+    h_JCN = proposal.sample(POSES, Noise(seed, 0, index, mean.dtype))
+    log_weight = PoseDensity.of(layer).log_density(h_JCN) - proposal.log_density(h_JCN)
+    return torch.logsumexp(log_weight, 1) - math.log(POSES)

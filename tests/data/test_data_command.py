@@ -1,5 +1,7 @@
 """The command `capspoe data`."""
 
+import json
+
 import pytest
 from toyset import FILES, WEB
 
@@ -27,6 +29,19 @@ def test_list_fetch_and_verify(toy, serve, capsys):
     data(["list"])
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert " yes " in rows["toy"]
+
+
+def test_json(toy, serve, capsys):
+    folder = toy(serve(WEB))
+
+    def answer(*words):
+        data([*words, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    listed = {row["name"]: row for row in answer("list")}
+    assert (listed["toy"]["cached"], listed["toy"]["shape"]) == (False, [28, 28, 1])
+    assert answer("fetch", "toy") == {"name": "toy", "folder": str(folder)}
+    assert answer("verify", "toy") == {"name": "toy", "files": dict.fromkeys(FILES, "ok")}
 
 
 @pytest.mark.parametrize("action", ["fetch", "verify"])

@@ -11,7 +11,8 @@ from tests.explorer.browser import CHROMIUM, DRIVER, LAPTOP, PHONE, Page
 from capspoe.sorting.edits import Edits, read_edits
 from capspoe.sorting.outputs import arrange
 from capspoe.sorting.page import write_page
-from capspoe.sorting.sorter import Settings, sort_folder
+from capspoe.sorting.settings import Settings
+from capspoe.sorting.sorter import sort_folder
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no Chromium with its driver (Debian: chromium, chromium-driver)"
@@ -22,8 +23,13 @@ class Silent:
     def info(self, line):
         pass
 
-    def stage(self, title, total):
+    def plan(self, reading, grouping):
+        pass
+
+    def images(self, title, total):
         return lambda done: None
+
+    steps = images
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,13 @@
 """`capspoe data`: list, fetch and verify data sets."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from capspoe.commands.arguments import command
-from capspoe.data import CATALOGUE, fetch, verify
+from capspoe.commands.arguments import AsJson, command, print_json
+from capspoe.data import CATALOGUE, Entry, fetch, verify
 from capspoe.errors import DataError, InputError
 
 NAMES = ", ".join(name for name, entry in CATALOGUE.items() if entry.files)
@@ -18,26 +18,52 @@ def data(
     action: Positional[Literal["list", "fetch", "verify"]],
     name: Annotated[Positional[str | None], arg(help=NAMES)] = None,
     offline: bool = False,
+    json: AsJson = False,
 ) -> None:
     """List the data sets, download one into the cache, or verify its files.
 
     Args:
         offline: Use only the cache; never download.
     """
-    if action == "list":
+    if action == "list" and json:
+        print_json([describe(entry) for entry in CATALOGUE.values()])
+    elif action == "list":
         print_list()
     elif name is None:
         raise InputError(f"which data set? capspoe data {action} NAME")
     elif action == "fetch":
-        print(fetch(name, offline))
+        folder = fetch(name, offline)
+        if json:
+            print_json({"name": name, "folder": str(folder)})
+        else:
+            print(folder)
     else:
         files = verify(name)
-        for file, status in files.items():
-            print(f"{status:<8} {file}")
+        if json:
+            print_json({"name": name, "files": files})
+        else:
+            for file, status in files.items():
+                print(f"{status:<8} {file}")
         if bad := [file for file, status in files.items() if status != "ok"]:
             problem = f"{len(bad)} files are missing or damaged"
             raise DataError(f"{name}: {problem}; run `capspoe data fetch {name}`")
-        print(f"{name}: complete and verified")
+        if not json:
+            print(f"{name}: complete and verified")
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """What is known about a data set, as plain values."""
+    height, width, channels = entry.shape
+    return {
+        "name": entry.name,
+        "train": entry.train,
+        "test": entry.test,
+        "shape": [height, width, channels],
+        "classes": entry.classes,
+        "bytes": sum(file.bytes for file in entry.files),
+        "cached": entry.cached,
+        "licence": entry.licence,
+    }
 
 
 def print_list() -> None:

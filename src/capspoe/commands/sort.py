@@ -1,7 +1,6 @@
 """`capspoe sort`."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from capspoe.sorting.sorter import Sorted
 
 FENCES = 3.0  # of the logarithm of the error: quartile distances above the upper quartile
-PLAIN_SECONDS = 5  # between lines of progress when stderr is not a terminal
 
 
 @command
@@ -55,14 +53,16 @@ def sort(
     check_options(folder, out, groups, link=link, copy=copy, train=train, size=size, run=run)
     from capspoe.atomic import disk_errors
     from capspoe.commands.encode import write_table
+    from capspoe.commands.sort_progress import TerminalProgress
     from capspoe.sorting.edits import read_edits, write_edits
     from capspoe.sorting.outputs import arrange, files_by_group, ids_of, rows_of, write_folders, write_json
     from capspoe.sorting.page import write_page
     from capspoe.sorting.reading import describe_unread
-    from capspoe.sorting.sorter import Settings, sort_folder
+    from capspoe.sorting.settings import Settings
+    from capspoe.sorting.sorter import sort_folder
 
     began = time.monotonic()
-    progress = TerminalProgress()
+    progress = TerminalProgress("then training" if train else "in all")
     folder = folder.resolve()
     with progress:
         result = sort_folder(folder, out, Settings(groups, features, regroup), progress)
@@ -123,52 +123,6 @@ def check_options(
     if out.resolve().is_relative_to(folder.resolve()):
         reason = "so that what is written is not sorted the next time"
         raise InputError(f"--out must be outside {folder}, {reason}")
-
-
-class TerminalProgress:
-    """Progress bars with an estimate of the time that is left; lines where there is no terminal."""
-
-    def __init__(self) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        self.console = Console(stderr=True, highlight=False)
-        self.bars = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TextColumn("{task.fields[left]}"),
-            console=self.console,
-            disable=not self.console.is_terminal,
-            transient=True,
-        )
-
-    def __enter__(self) -> "TerminalProgress":
-        self.bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.stop()
-
-    def info(self, line: str) -> None:
-        self.console.print(line, markup=False, soft_wrap=True)
-
-    def stage(self, title: str, total: int) -> Callable[[int], None]:
-        task = self.bars.add_task(title, total=total, left="")
-        began = time.monotonic()
-        said_at = began - PLAIN_SECONDS + 1  # the first line after a second
-
-        def advance(done: int) -> None:
-            nonlocal said_at
-            now = time.monotonic()
-            left = (now - began) / max(done, 1) * (total - done)
-            words = f"about {left:.0f} s left"
-            self.bars.update(task, completed=done, left=words)
-            if not self.console.is_terminal and total > 10 and now - said_at >= PLAIN_SECONDS and done < total:
-                self.info(f"{title}: {done:,} of {total:,} images, {words}")
-                said_at = now
-
-        return advance
 
 
 def summary(result: "Sorted", arrangement: "Arrangement", seconds: float) -> str:

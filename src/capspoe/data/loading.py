@@ -210,6 +210,8 @@ def _kind(shape: tuple[int, int, int]) -> str:
 
 def warn_if_changed(config: Any, run: Path) -> None:
     """Warn if the run was trained on other images than its data set holds now, by a sample of them."""
+    if config.skip_bad:  # what is left out is known only once everything has been decoded
+        return
     # A run that lacks the fingerprint, or has a damaged one, is not worth an error here.
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         stored = json.loads((run / "environment.json").read_bytes())["sample_sha256"]
@@ -217,7 +219,7 @@ def warn_if_changed(config: Any, run: Path) -> None:
         training = open_dataset(config.data, "train", size=config.size, colour=colour)
         if config.limit is not None:
             training = training.first(config.limit)
-        if stored != training.sample_fingerprint() and not config.skip_bad:
+        if stored != training.sample_fingerprint():
             problem = f"{config.data} holds other images than {run} was trained on"
             warnings.warn(problem, CapspoeWarning, stacklevel=3)
 

@@ -36,14 +36,14 @@ def draw_explanation(images: np.ndarray, explanation: Explanation) -> Figure:
     present = explanation.capsule >= 0
     captions = []
     for capsules, there in zip(explanation.capsule, present, strict=True):
-        captions.append("capsules " + ", ".join(str(j) for j in capsules[there]))
+        captions.append(", ".join(str(j) for j in capsules[there]))
     tinted_images = []
     for image, owner in zip(images, explanation.owner, strict=True):
         tinted_images.append(tinted(image, owner))
     by_object = np.stack(tinted_images)
     rows = [
         Row("image", [np.broadcast_to(to_rgb_or_grey(images), by_object.shape)]),
-        Row("found", [by_object], "pixels by object", captions),
+        Row("found", [by_object], "pixels by capsule", captions),
     ]
     # Rows that no image needs are left out.
     most = int(present.sum(1).max())

@@ -15,7 +15,8 @@ from capspoe.atomic import disk_errors, write_atomic
 from capspoe.errors import InputError
 from capspoe.sorting.edits import ODD_NAME, Edits, group_id
 from capspoe.sorting.grouping import ODD, medoid, typicality
-from capspoe.sorting.sorter import Sorted, set_of
+from capspoe.sorting.membership import set_of
+from capspoe.sorting.sorter import Sorted
 from capspoe.sorting.tree import Tree, build_tree, image_order
 
 LINKED = "links.json"  # in the cache: folders of links that were made before

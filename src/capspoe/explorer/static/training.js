@@ -4,14 +4,14 @@ import { $, el, get, latest, listen } from "./lib.js";
 import { state } from "./state.js";
 
 const TITLES = {
-  loss: "Autoencoder loss",
-  reconstruction: "Reconstruction error of the code (dashed: of the mean code)",
-  confidence: "Confidence of the gate",
-  routing_entropy: "Routing entropy",
-  weight_norm: "Norm of the weights",
-  temperature: "Gate temperature",
+  loss: "loss",
+  reconstruction: "error of the code (dashed: mean code)",
+  confidence: "confidence of the gate",
+  routing_entropy: "routing entropy",
+  weight_norm: "norm of the weights",
+  temperature: "gate temperature",
 };
-const LEAD = "How the network learned: first the code of the images, then the capsules on it. Every curve should level off.";
+const LEAD = "How the network learned: the code of the images, the capsules on it, and a network that recognises them. Every curve should level off.";
 const HEADINGS = { training: "Training", stopped: "Training has stopped", finished: "Training is finished" };
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [320, 130, 40, 18];
 
@@ -48,19 +48,23 @@ function chart(title, steps, values, dashed) {
   return node;
 }
 
+/** "capsules-1" as people read it: "Capsules, layer 2". */
+function stageName(stage) {
+  const [word, layer] = stage.split("-");
+  const name = word[0].toUpperCase() + word.slice(1);
+  return Number(layer) ? `${name}, layer ${Number(layer) + 1}` : name;
+}
+
 function chartsOf({ stage, curves }) {
-  const layer = /^capsules-[1-9]/.test(stage) ? `, layer ${Number(stage.split("-")[1]) + 1}` : "";
   const names = Object.keys(TITLES).filter((name) => new Set(curves[name]).size > 1); // not constant
   const dashed = (name) => (name === "reconstruction" && curves.baseline) || [];
-  return names.map((name) => chart(TITLES[name] + layer, curves.step, curves[name], dashed(name)));
+  return names.map((name) => chart(`${stageName(stage)}: ${TITLES[name]}`, curves.step, curves[name], dashed(name)));
 }
 
 function progress({ stage, step, planned }) {
   const bar = el("div", { class: "bar" }, el("i"));
   bar.style.setProperty("--on", planned ? Math.min(1, step / planned) : 1);
-  const layer = Number(stage.split("-")[1] ?? 0);
-  const name = stage === "autoencoder" ? "Autoencoder" : layer ? `Capsules, layer ${layer + 1}` : "Capsules";
-  return el("div", { class: "progress" }, name, bar, planned ? `${step} of ${planned} steps` : `${step} steps`);
+  return el("div", { class: "progress" }, stageName(stage), bar, planned ? `${step} of ${planned} steps` : `${step} steps`);
 }
 
 let sampled = null; // the revision that the samples are of

@@ -149,6 +149,19 @@ def test_the_curves_are_the_metrics(run):
     assert axes[1].lines[0].get_xdata().tolist() == [line["step"] for line in second]
 
 
+def test_persistent_chains_have_a_curve_of_the_likelihood():
+    line = {"reconstruction": 0.1, "baseline": 0.2, "confidence": 0.9, "temperature": 1.0, "use": [0.5, 0.5]}
+    bounds = [{"log_likelihood_lower": -510.0, "log_likelihood_upper": -505.0, "step": step} for step in (10, 20)]
+    charts = {chart.title: chart for chart in curves.charts({"capsules-0": [line | step for step in bounds]})}
+    chart = charts["Stage 2: log-likelihood of a code, in nats"]
+    assert {name: values.tolist() for name, values in chart.lines.items()} == {
+        "lower estimate": [-510.0, -510.0],
+        "upper estimate": [-505.0, -505.0],
+    }
+    low, high = curves.draw_charts([chart]).axes[0].get_ylim()
+    assert low < -510 < -505 < high < 0
+
+
 def test_only_a_gate_that_anneals_has_a_temperature():
     line = {"reconstruction": 0.1, "baseline": 0.2, "confidence": 0.9}
     steps = [{"step": 10, "temperature": 30.0}, {"step": 20, "temperature": 1.0}]

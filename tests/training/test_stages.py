@@ -92,6 +92,28 @@ def test_a_stage_can_start_at_any_step(chains):
         assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+@kernels.use("reference")
+def test_the_log_likelihood_goes_on_where_it_was():
+    """The same metrics in every later step, and both estimates near each other when the layer hardly learns."""
+
+    def lines_after(first_part):
+        training = training_on_noise()
+        stage = both_stages(training.network, chains=40, learning_rate=1e-6)[1]
+        stage.begin(training, 0, {})
+        lines = [step.metrics for step in itertools.islice(stage.run(training, 0, 60), first_part)]
+        state = {name: value.clone() for name, value in stage.state().items()}
+        stage = both_stages(training.network, chains=40, learning_rate=1e-6)[1]
+        stage.begin(training, first_part, state)
+        return lines + [step.metrics for step in stage.run(training, first_part, 60)]
+
+    whole, resumed = lines_after(59), lines_after(30)
+    assert whole == resumed
+    late = whole[-20:]
+    lower = np.mean([line["log_likelihood_lower"] for line in late])
+    upper = np.mean([line["log_likelihood_upper"] for line in late])
+    assert lower == pytest.approx(upper, abs=0.3)
+
+
 @pytest.mark.parametrize("wrong", [torch.zeros(3, 4, 4), torch.full((3, 5, 4), math.nan)])
 def test_chains_that_do_not_fit_are_refused(wrong):
     training = training_on_noise()

@@ -22,6 +22,10 @@ LOSSES = {  # by stage: the title of the chart, and of its line
     "autoencoder": ("Stage 1: loss of the autoencoder", "cross-entropy per pixel"),
     "recognition": ("Stage 3: loss of the recognition network", "pseudo-likelihood loss per capsule"),
 }
+LIKELIHOOD = {  # both estimates of persistent chains
+    "log_likelihood_lower": "lower estimate",
+    "log_likelihood_upper": "upper estimate",
+}
 NEEDED = {"reconstruction", "baseline", "confidence", "temperature", "use"}  # for the charts of capsules
 
 
@@ -84,6 +88,9 @@ def _capsule_charts(where: str, metrics: dict[str, np.ndarray]) -> list[Chart]:
     step = metrics["step"]
     error = {"by the capsules": metrics["reconstruction"], "by the mean code": metrics["baseline"]}
     layer_charts = [Chart(f"{where}: reconstruction error of the code", step, error)]
+    if metrics.keys() >= LIKELIHOOD.keys():
+        bounds = {title: metrics[name] for name, title in LIKELIHOOD.items()}
+        layer_charts.append(Chart(f"{where}: log-likelihood of a code, in nats", step, bounds))
     use = {f"capsule {j}": values for j, values in enumerate(metrics["use"].T)}
     # Without a gate the uses do not sum to 1, and there is neither a winner nor a temperature.
     if not np.allclose(metrics["use"].sum(-1), 1, atol=1e-3):
@@ -118,7 +125,7 @@ def _draw(chart: Chart, axes: Axes) -> None:
     else:
         axes.set_prop_cycle(color=[BAR, ACCENT])
         for name, values in chart.lines.items():
-            axes.plot(chart.step, values, label=f"{name}, final {values[-1]:.3g}", lw=2.2)
+            axes.plot(chart.step, values, label=f"{name}, final {values[-1]:.4g}", lw=2.2)
     if chart.level is not None:
         label = f"equal use, {chart.level:.3g}"
         axes.axhline(chart.level, color=ACCENT, lw=1.6, ls="--", label=label)
@@ -135,7 +142,7 @@ def _draw(chart: Chart, axes: Axes) -> None:
     if chart.logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())
-    else:
+    elif min(values.min() for values in chart.lines.values()) >= 0:
         axes.set_ylim(0, None)
     axes.set_xlim(0, None)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))

@@ -42,6 +42,16 @@ class LogZ(NamedTuple):
     upper: float
     gaps: tuple[float, ...]  # upper - lower of each capsule's integral
 
+    @classmethod
+    def of(cls, layer: CapsuleLayer, lower: Float[Tensor, " J"], upper: Float[Tensor, " J"]) -> "LogZ":
+        """From estimates of the log integral of each capsule's density of poses."""
+        constant = layer.d - (layer.a * layer.mu).sum((1, 2)) - layer.upper[1] / 2 * math.log(2 * math.pi)
+
+        def total(log_integral: Float[Tensor, " J"]) -> float:
+            return float(torch.logsumexp(constant.detach().cpu().double() + log_integral.cpu(), 0))
+
+        return cls(total(lower), total(upper), tuple((upper - lower).tolist()))
+
 
 class Mixture(NamedTuple):
     """A mixture of K Gaussians for each capsule."""
@@ -159,9 +169,6 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
     def log_mean(weights: Float[Tensor, "J C"]) -> Float[Tensor, " J"]:
         return torch.logsumexp(weights.double(), 1) - math.log(CHAINS)
 
-    def log_z(log_integral: Float[Tensor, " J"]) -> float:
-        return float(torch.logsumexp(constant.double() + log_integral, 0))
-
     # From the mixture to the capsules' densities: the lower estimate.
     times = [k / STEPS for k in range(STEPS + 1)]
     up, ends = anneal(q.sample(CHAINS, noise()), times)
@@ -174,10 +181,7 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
         h = hmc(p, h, noise(), LEAPS).h
     # And back from these samples to the mixture: the upper estimate.
     down, _ = anneal(h, times[::-1])
-    constant = layer.d - (layer.a * layer.mu).sum((1, 2)) - N / 2 * math.log(2 * math.pi)
-    lower = log_mean(up)
-    upper = -log_mean(down)
-    return LogZ(log_z(lower), log_z(upper), tuple((upper - lower).tolist()))
+    return LogZ.of(layer, log_mean(up), -log_mean(down))
 
 
 @torch.no_grad()

@@ -88,7 +88,9 @@ class CapsuleStage(Stage):
             training.info("too few different images for spectral clustering: the gate anneals instead")
         self.update.restore(state)
         if first == 0:
-            self.start.begin(LayerInputs(network, self.depth, codes, self.found))
+            inputs = LayerInputs(network, self.depth, codes, self.found)
+            self.start.begin(inputs)
+            self.update.begin(inputs)
         biases = [layer.a, layer.b] if layer.bias else []
         self._ascent = make_optimizer(
             "sgd", [layer.w_JNMI], biases, self.learning_rate, self.weight_decay, self.momentum
@@ -138,6 +140,7 @@ class CapsuleStage(Stage):
             "gradient_norm": gradient.w_JNMI.norm().item(),
             "temperature": temperature,
             "use": info.use.tolist(),
+            **self.update.metrics(info),
         }
         # With targets a batch may well belong to one capsule.
         check_diverged(layer, metrics, noise.step + 1, 0 if self.found is not None else shard.batch)

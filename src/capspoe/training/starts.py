@@ -16,6 +16,7 @@ An RBM uses the same weights upwards, so that E[h | x] = W (x - p), where p is t
 by least squares. The gate's bias makes each capsule as probable under the model as its group is among the images.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,8 +72,11 @@ class LayerInputs:
         return (total / len(index)).float()
 
     def groups(self, count: int) -> Iterator[Float[Tensor, "n I M"]]:
-        """Up to `count` inputs of each group."""
-        assert self.targets is not None
+        """Up to `count` inputs of each capsule's group; without groups, of all images."""
+        if self.targets is None:
+            everything = self.at(evenly_spaced(len(self.codes), count))
+            yield from itertools.repeat(everything, self.layer.upper[0])
+            return
         capsule = self.targets.capsule.cpu().numpy()
         for j in range(self.layer.upper[0]):
             own = np.flatnonzero(capsule == j)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients, PairSums, Sums
+from capspoe.training.starts import LayerInputs
 
 NEGLIGIBLE = 1e-3  # errors of the gate below this have no gradient: skipping them saves most of the work
 ENTROPY_IMAGES = 16  # images whose routing weights give the entropy
@@ -31,6 +32,7 @@ class Info(NamedTuple):
     use: Float[Tensor, " J"]  # mean P(on) of each capsule
     confidence: Float[Tensor, ""]  # mean of the largest P(on)
     routing_entropy: Float[Tensor, ""]  # of c over the axis of its softmax, relative to uniform weights
+    log_weight: Float[Tensor, ""]  # mean of log P(x) + log Z, if the update knows log Z; else 0
 
 
 class Update(ABC):
@@ -46,6 +48,13 @@ class Update(ABC):
         target: Int[Tensor, " B"] | None = None,
     ) -> tuple[Gradients, Info]:
         """The gradient for fixed c, estimated from a batch (ascent direction), and diagnostics."""
+
+    def begin(self, inputs: LayerInputs) -> None:  # noqa: B027
+        """Prepare for the first step, after the layer's start."""
+
+    def metrics(self, info: Info) -> dict[str, float]:
+        """Further metrics of a step, given the diagnostics of the whole batch."""
+        return {}
 
     def state(self) -> dict[str, Tensor]:
         """What the next update needs besides the layer; a checkpoint keeps it."""
@@ -102,6 +111,7 @@ class RoutedBatch(NamedTuple):
             use=self.on_probability.mean(0),
             confidence=self.on_probability.amax(-1).mean(),
             routing_entropy=entropy,
+            log_weight=self.c.new_zeros(()),
         )
 
 

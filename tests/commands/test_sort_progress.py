@@ -41,7 +41,7 @@ def test_the_estimate_is_of_the_whole_command_from_the_first_image():
 
 
 def test_words(capsys):
-    progress = TerminalProgress("then training")
+    progress = TerminalProgress(", then training")
     progress.estimate.grouping = 42.0
     assert progress.left() == "about 42 s left, then training"
     progress.estimate.grouping = 300.0

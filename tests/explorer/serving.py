@@ -44,16 +44,23 @@ def client_of(folder):
 
 @contextlib.contextmanager
 def served(folder):
+    """The address of the explorer of a run, whose test images are surveyed."""
+    with served_by(application(folder)) as address:
+        until(lambda: not httpx.get(f"{address}/api/run").json()["revision"].endswith(".0"))
+        yield address
+
+
+@contextlib.contextmanager
+def served_by(app):
     """The address of a server in a thread, on a real socket."""
     listening = bind("127.0.0.1", 0)
-    config = uvicorn.Config(application(folder), log_level="warning", timeout_graceful_shutdown=2, ws="none")
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
         until(lambda: server.started)
-        until(lambda: not httpx.get(f"{address}/api/run").json()["revision"].endswith(".0"))
         loop = server.servers[0].get_loop()
         yield address
     finally:

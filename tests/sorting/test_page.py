@@ -115,25 +115,54 @@ def test_the_keyboard_and_the_viewer(page):
     assert not page.js("return document.getElementById('viewer').open")
 
 
-def test_names_given_on_the_page_are_what_a_run_reads(page, out, tmp_path):
-    page.js(
-        "localStorage.clear(); const name = arguments[0]; window.prompt = () => name; window.alert = () => {};",
-        'small, "ones"',
+def titles(page):
+    return page.js("return [...document.querySelectorAll('section h2')].map((title) => title.textContent)")
+
+
+def fill_in(page, number, word, value):
+    """Press "rename" or "merge" of a group, and answer as a person with a keyboard."""
+    from selenium.webdriver.common.keys import Keys
+
+    script = (
+        "document.querySelectorAll('section')[arguments[0]].querySelectorAll('header button')[arguments[1]].click()"
     )
-    page.js("document.querySelector('section header button').click()")
-    assert page.js("return document.querySelector('section h2').textContent") == 'small, "ones"'
+    page.js(script, number, ("rename", "merge").index(word))
+    field = page.driver.switch_to.active_element
+    if word == "merge":
+        field.send_keys(value)
+        page.js("document.activeElement.form.requestSubmit()")
+    else:
+        field.send_keys(value, Keys.ENTER)
+
+
+def test_names_given_on_the_page_are_what_a_run_reads(page, out, tmp_path):
+    page.js("localStorage.clear()")
+    page.driver.refresh()
+    first, second, third, *_ = titles(page)
+    fill_in(page, 0, "rename", "a/b")  # no folder can have this name
+    page.js("document.querySelector('.asking [type=button]').click()")
+    assert titles(page)[0] == first
+    fill_in(page, 0, "rename", 'small, "ones"')
+    assert titles(page)[0] == 'small, "ones"'
     page.js("document.querySelectorAll('.tile')[5].click()")
     file = page.js("return document.getElementById('file').textContent")
-    group = page.js("return document.getElementById('move').options[1].textContent")
-    page.js("const m = document.getElementById('move'); m.selectedIndex = 1; m.dispatchEvent(new Event('change'));")
+    script = "const m = document.getElementById('move'); m.value = arguments[0]; m.dispatchEvent(new Event('change'))"
+    page.js(script, third)
     page.js("document.getElementById('close').click()")
-    script = "URL.createObjectURL = (file) => { window.saved = file; return '#'; }; save(); return 0"
-    page.js(script)
+    assert file in page.js(
+        "return [...document.querySelectorAll('section')[2].querySelectorAll('.tile')].map((tile) => tile.title)"
+    )
+    fill_in(page, 1, "merge", third)
+    assert titles(page)[:2] == ['small, "ones"', third]
+    assert page.text("number") == "2 groups"
+    page.js("document.getElementById('undo').click()")
+    assert titles(page)[:3] == ['small, "ones"', second, third]
+    page.js("URL.createObjectURL = (file) => { window.saved = file; return '#'; }; save(); return 0")
     text = page.driver.execute_async_script("window.saved.text().then(arguments[0])")
     (tmp_path / "edits.csv").write_text(text, newline="")
     edits = read_edits(tmp_path / "edits.csv", {"group-00", "group-01", "group-02"}, {file})
     assert list(edits.names.values()) == ['small, "ones"']
-    assert edits.moved == {file: group}
+    assert edits.moved == {file: third}
 
 
 def test_twenty_thousand_images_do_not_freeze_the_page(page, out, tmp_path):

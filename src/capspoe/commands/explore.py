@@ -13,6 +13,7 @@ def explore(
 ) -> None:
     """Open a local web page: pull two digits apart, move a capsule's pose, draw a digit.
 
+    RUN may also be a folder that `capspoe sort` wrote: then it shows the groups, to rename, merge and correct them.
     It also follows a run that is still training. Ctrl-C stops it.
 
     Args:

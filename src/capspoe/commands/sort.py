@@ -62,7 +62,7 @@ def sort(
     from capspoe.sorting.sorter import sort_folder
 
     began = time.monotonic()
-    progress = TerminalProgress("then training" if train else "in all")
+    progress = TerminalProgress(", then training" if train else " in all")
     folder = folder.resolve()
     with progress:
         result = sort_folder(folder, out, Settings(groups, features, regroup), progress)

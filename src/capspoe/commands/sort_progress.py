@@ -68,10 +68,10 @@ class TerminalProgress:
 
     Parameters
     ----------
-    then : what follows the time that is left, such as "then training"
+    then : what follows the words "about 20 s left", such as ", then training"
     """
 
-    def __init__(self, then: str = "in all") -> None:
+    def __init__(self, then: str = " in all") -> None:
         self.then = then
         self.estimate = Estimate()
         self.console = Console(stderr=True, highlight=False)
@@ -101,8 +101,8 @@ class TerminalProgress:
         if seconds is None:
             return ""
         if seconds < 90:
-            return f"about {seconds:.0f} s left, {self.then}"
-        return f"about {seconds / 60:.0f} min left, {self.then}"
+            return f"about {seconds:.0f} s left{self.then}"
+        return f"about {seconds / 60:.0f} min left{self.then}"
 
     def plan(self, reading: int, grouping: int) -> None:
         self.estimate.plan(reading, grouping)

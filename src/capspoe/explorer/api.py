@@ -1,27 +1,18 @@
 """The table of routes, the checks of what they take, and the way from a request to its answer."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from capspoe.errors import InputError
+from capspoe.explorer.responses import JSON, json_body
 from capspoe.explorer.session import Session
 
-MAX_BYTES = 6 << 20  # of a request
 MAX_POSE = 100  # standard deviations
-
-
-class JSON(JSONResponse):
-    """JSON in ASCII, so that no label or file name can break it."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 # Checks return the value to use, or raise InputError.
@@ -141,19 +132,3 @@ def query(request: Request) -> dict[str, Any]:
         return {name: int(text[:20]) for name, text in request.query_params.items()}
     except ValueError:
         raise InputError("the fields in the address must be whole numbers") from None
-
-
-async def json_body(request: Request) -> Any:
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    # A form on another web site cannot send this content type.
-    if kind != "application/json":
-        raise HTTPException(415, "the body must be JSON, with content-type application/json")
-    content = bytearray()
-    async for part in request.stream():
-        content += part
-        if len(content) > MAX_BYTES:
-            raise HTTPException(413, f"the body is larger than {MAX_BYTES >> 20} MB")
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        raise HTTPException(400, "the body is not valid JSON") from None

@@ -12,6 +12,7 @@ import webbrowser
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import uvicorn
@@ -20,23 +21,42 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Lifespan
 
 from capspoe.errors import CapspoeError, InputError, RunError
-from capspoe.explorer.api import ENDPOINTS, JSON, route_of
+from capspoe.explorer.api import ENDPOINTS, route_of
+from capspoe.explorer.responses import JSON
 from capspoe.explorer.scheduler import LIMIT, Scheduler
 from capspoe.explorer.security import guard, is_loopback
 from capspoe.explorer.session import Session
+from capspoe.explorer.sorted_folder import SortedFolder, find_sorted
+from capspoe.run.checkpoint import exists
 
 STATIC = Path(__file__).parent / "static"
 POLL_SECONDS = 2.0  # between two looks for a newer checkpoint
 
 
 def application(folder: Path, host: str = "127.0.0.1", images: str | None = None) -> Starlette:
-    """The explorer of a run as an ASGI application; `images` says where its images are, if they have moved."""
-    session = Session(folder, images)
+    """The explorer as an ASGI application.
+
+    Parameters
+    ----------
+    folder : a run, or what `capspoe sort` wrote
+    host : the address that is listened on
+    images : where the run's images are, if they have moved
+    """
+    out = find_sorted(folder)
+    run = folder
+    if out == folder and not exists(folder):
+        run = folder / "run"
+    has_run = out is None or exists(run)
+    sorted_routes = SortedFolder(out, has_run).routes() if out else []
+    if not has_run:
+        return starlette(host, [*sorted_routes, Route("/{rest:path}", to_sorted)])
+    session = Session(run, images, groups=out is not None)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -53,12 +73,23 @@ def application(folder: Path, host: str = "127.0.0.1", images: str | None = None
         await asyncio.gather(*tasks, return_exceptions=True)
         scheduler.close()
 
+    routes = [
+        *sorted_routes,
+        Mount("/api", routes=[route_of(endpoint) for endpoint in ENDPOINTS]),
+        Mount("/", StaticFiles(directory=STATIC, html=True)),
+    ]
+    return starlette(host, routes, lifespan)
+
+
+def to_sorted(request: Request) -> Response:
+    return RedirectResponse("/sorted/")
+
+
+def starlette(host: str, routes: list[Any], lifespan: Lifespan[Starlette] | None = None) -> Starlette:
+    """An application with these routes, which refuses other web sites and reports errors as JSON."""
     errors = (HTTPException, CapspoeError, ClientDisconnect, Exception)
     return Starlette(
-        routes=[
-            Mount("/api", routes=[route_of(endpoint) for endpoint in ENDPOINTS]),
-            Mount("/", StaticFiles(directory=STATIC, html=True)),
-        ],
+        routes=routes,
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=partial(guard, bound=host))],
         exception_handlers=dict.fromkeys(errors, explain),
         lifespan=lifespan,

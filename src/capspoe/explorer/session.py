@@ -47,10 +47,11 @@ COMPLETIONS = 4  # of an image
 class Session:
     """A run folder, opened. Its public methods answer the requests listed in api.py."""
 
-    def __init__(self, folder: Path, moved: str | None = None) -> None:
-        """`moved` says where the run's images are now, if not where they were."""
+    def __init__(self, folder: Path, moved: str | None = None, groups: bool = False) -> None:
+        """`moved` says where the run's images are now, `groups` whether there is a page of a sorted folder."""
         self.folder = folder
         self.moved = moved
+        self.groups = groups
         self.config, self.image, _ = open_run(folder)
         self.split = shown_split(moved or self.config.data)
         self.loaded: CapsulePoE | None = None
@@ -155,6 +156,7 @@ class Session:
             J, N = self.loaded.top.upper
         return {
             "name": run_name(self.folder),
+            "groups": self.groups,
             "view": "play" if self.object_size is None else "two",
             "image": self.image,
             "dark": self.polarity.dark,

@@ -62,19 +62,19 @@ def read_edits(path: Path, groups: set[str], files: set[str]) -> Edits:
         if not name:
             continue
         if what in groups:
-            edits.names[what] = check_name(name, path, number)
+            edits.names[what] = check_name(name, f"{path}, line {number}")
         elif what in files:
-            edits.moved[what] = check_name(name, path, number)
+            edits.moved[what] = check_name(name, f"{path}, line {number}")
         else:
             edits.unknown.append(what)
     return edits
 
 
-def check_name(name: str, path: Path, line: int) -> str:
-    """Refuse names that no folder can have."""
+def check_name(name: str, where: str) -> str:
+    """Refuse names that no folder can have; `where` begins the error."""
     impossible = "/" in name or "\\" in name or any(ord(letter) < 32 for letter in name)
     if impossible or name.startswith(".") or name.lower() in RESERVED:
-        raise InputError(f"{path}, line {line}: {name!r} cannot be the name of a group's folder; choose another")
+        raise InputError(f"{where}: {name!r} cannot be the name of a group's folder; choose another")
     return name
 
 
@@ -85,6 +85,31 @@ def write_edits(path: Path, edits: Edits, groups: list[str]) -> None:
     lines.sort(key=lambda line: (line[0] not in groups, groups.index(line[0]) if line[0] in groups else 0))
     if path.exists() and lines == edits.lines:
         return
+    _write_lines(path, lines)
+
+
+def change_edits(path: Path, changes: dict[str, str], groups: set[str], files: set[str]) -> list[tuple[str, str]]:
+    """Give groups and images other names in the file; returns its lines. An empty name takes a name away.
+
+    Parameters
+    ----------
+    path : of edits.csv
+    changes : from a group (`group-03`) or an image's file to the name of a group
+    groups, files : as for `read_edits`; anything else is refused
+    """
+    for what, name in changes.items():
+        if what not in groups and what not in files:
+            raise InputError(f"there is no group or image {what[:80]!r} here")
+        if name:
+            check_name(name, "the name of a group")
+    lines = dict(read_edits(path, groups, files).lines) | changes
+    # An image that goes back to its own group needs no line; a group's line shows that it can be named.
+    kept = [(what, name) for what, name in lines.items() if name or what not in files]
+    _write_lines(path, kept)
+    return kept
+
+
+def _write_lines(path: Path, lines: list[tuple[str, str]]) -> None:
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer)
     writer.writerow(HEADER)

@@ -23,19 +23,23 @@ const FILTERS = [
   ["what is new", (place) => images[place][NEW] === 1],
   ["doubtful ones", (place) => images[place][PERCENT] < 50],
 ];
-// Edits: the lines of edits.csv, and what is renamed and moved here. The page cannot write to the disk, so it keeps
-// them in the browser and offers them as a new edits.csv.
-const edits = new Map(data.edits);
+// Edits: what is renamed, merged and moved, as lines of edits.csv. `before` are those that the page was made with. The
+// explorer serves the page with those of now, and writes every change. A page from the disk cannot write: it keeps them
+// in the browser and offers them as a new edits.csv.
+const SERVED = "now" in data;
 const KEPT = `capspoe edits of ${location.pathname}`;
-let edited = false;
+const before = new Map(data.edits);
+const edits = new Map(SERVED ? data.now : data.edits);
+const done = []; // what each change replaced, for "undo"
+let kept = []; // edits that are only in this browser
 try {
-  for (const [what, name] of JSON.parse(localStorage.getItem(KEPT) || "[]")) {
-    edited = edited || edits.get(what) !== name;
-    edits.set(what, name);
-  }
+  if (!SERVED) kept = JSON.parse(localStorage.getItem(KEPT) || "[]").filter(([what, name]) => edits.get(what) !== name);
 } catch { /* some browsers keep nothing for pages from the disk */ }
+for (const [what, name] of kept) edits.set(what, name);
 
-let visible = []; // places of the images that are shown, in order: for the arrow keys of the viewer
+let visible = []; // places of the images that are shown, in order
+let walked = []; // those that the arrow keys of the viewer go through: moving an image does not change them
+let shownSections = [];
 let current = 0;
 
 function element(name, properties, ...children) {
@@ -44,23 +48,86 @@ function element(name, properties, ...children) {
   return made;
 }
 
+// The name of a group: what a person called it here, or what it was called when the page was made.
 function nameOf(group) {
   const [name, , ids] = data.groups[group];
-  return (ids.length && edits.get(ids[0])) || name;
+  const now = edits.get(ids[0]);
+  return now === undefined || now === before.get(ids[0]) ? name : now || ids[0];
 }
 
-function edit(what, name) {
-  for (const one of what) edits.set(one, name);
-  edited = true;
-  try { localStorage.setItem(KEPT, JSON.stringify([...edits])); } catch { /* as above */ }
+// The group that an image was moved to since the page was made, or null.
+function movedTo(place) {
+  const file = images[place][FILE];
+  const now = edits.get(file);
+  return now && now !== before.get(file) ? now : null;
+}
+
+// Everything that has the name of a section: groups, and images that were moved to it.
+function membersOf(section) {
+  const files = [...edits].filter(([what, name]) => name === section.name && !section.ids.includes(what));
+  return [...section.ids, ...files.map(([what]) => what)];
+}
+
+async function edit(changes, remember = true) {
+  const old = changes.map(([what]) => [what, edits.get(what) ?? ""]);
+  const apply = (pairs) => { for (const [what, name] of pairs) edits.set(what, name); };
+  apply(changes);
+  if (remember) done.push(old);
   render();
+  if (SERVED) {
+    try {
+      const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ edits: changes }) };
+      const answer = await fetch("../api/edits", options);
+      const content = await answer.json();
+      if (!answer.ok) throw new Error(content.error);
+      by("saved").textContent = "saved";
+    } catch (error) {
+      apply(old);
+      if (remember) done.pop();
+      render();
+      by("saved").textContent = `not saved: ${error.message}`;
+    }
+  } else {
+    try { localStorage.setItem(KEPT, JSON.stringify([...edits])); } catch { /* as above */ }
+  }
 }
 
-function rename(group) {
-  const name = prompt("A name for this group. Two groups with one name become one.", nameOf(group));
-  if (name === null) return;
-  if (/[\\/]|^\.|[\x00-\x1f]/.test(name)) alert("A name cannot have / or \\ and cannot begin with a dot.");
-  else edit(data.groups[group][2], name.trim());
+// A small form in the head of a section; Escape closes it.
+function ask(head, field, word, accept) {
+  const close = () => { form.replaceWith(...hidden); hidden.find((node) => node.matches("button"))?.focus(); };
+  const cancel = element("button", { type: "button", className: "small", textContent: "cancel" });
+  const form = element("form", { className: "asking" }, field,
+    element("button", { className: "small", textContent: word }), cancel);
+  const hidden = [...head.children].slice(1); // all but the title
+  cancel.addEventListener("click", close);
+  form.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
+  field.addEventListener("input", () => field.setCustomValidity(""));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    accept(field.value.trim());
+  });
+  for (const node of hidden) node.remove();
+  head.append(form);
+  field.focus();
+  field.select?.();
+}
+
+function rename(section, head) {
+  const field = element("input", { value: section.name, maxLength: 80, required: true });
+  field.ariaLabel = "a name for this group";
+  ask(head, field, "rename", (name) => {
+    if (/[\\/]|^\.|[\x00-\x1f]/.test(name)) {
+      field.setCustomValidity("A name cannot have / or \\ and cannot begin with a dot.");
+      field.reportValidity();
+    } else edit(membersOf(section).map((what) => [what, name]));
+  });
+}
+
+function merge(section, head) {
+  const others = shownSections.filter((other) => other !== section && (other.ids.length || other.made));
+  const field = element("select", {}, ...others.map(({ name }) => element("option", { textContent: name })));
+  field.ariaLabel = `the group that ${section.name} becomes a part of`;
+  ask(head, field, "merge into it", (name) => edit(membersOf(section).map((what) => [what, name])));
 }
 
 function save() {
@@ -69,7 +136,7 @@ function save() {
   const file = new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv" });
   const link = element("a", { href: URL.createObjectURL(file), download: "edits.csv" });
   link.click();
-  alert("Put edits.csv beside this page in place of the old one, and run capspoe sort again.");
+  by("saved").textContent = "put edits.csv beside this page and run capspoe sort again";
 }
 
 function plural(count, word) {
@@ -95,8 +162,35 @@ function stretches(count) {
   }
   nameParts(found);
   if (data.odd[1] > 0) {
-    const [start, size, name] = data.odd;
-    found.push({ name, note: "unlike all others", first: start, last: start + size - 1, cover: start });
+    const [first, size, name] = data.odd;
+    const places = Array.from({ length: size }, (_, k) => first + k);
+    found.push({ name, note: "unlike all others", odd: true, places, cover: first, holds: [name], ids: [] });
+  }
+  return found;
+}
+
+// The sections of the page: groups of one name are one section, and images are where a person has moved them.
+function sections(count) {
+  const found = [];
+  for (const group of stretches(count)) {
+    const same = group.alone && found.find((other) => other.alone && other.name === group.name);
+    if (same) {
+      same.places = same.places.concat(group.places);
+      same.ids = same.ids.concat(group.ids);
+    } else found.push(group);
+  }
+  const moved = images.map((_, place) => place).filter(movedTo);
+  for (const place of moved) {
+    const name = movedTo(place);
+    let target = found.find((section) => section.holds.includes(name));
+    if (!target) {
+      target = { name, places: [], cover: place, holds: [name], ids: [], alone: true, made: true };
+      found.push(target);
+    }
+    for (const section of found) {
+      if (section !== target && section.places.includes(place)) section.places = section.places.filter((other) => other !== place);
+    }
+    if (!target.places.includes(place)) target.places.push(place);
   }
   return found;
 }
@@ -115,8 +209,9 @@ function stretch(firstLeaf, lastLeaf) {
     part: !whole,
     alone: whole && others === 0,
     group: largest,
-    first: leaves[0][0],
-    last: last + lastSize - 1,
+    holds: [...sizes.keys()].map(nameOf),
+    ids: whole && others === 0 ? data.groups[largest][2] : [],
+    places: Array.from({ length: last + lastSize - leaves[0][0] }, (_, k) => leaves[0][0] + k),
     cover: whole ? data.groups[largest][1] : biggestLeaf[3],
   };
 }
@@ -163,10 +258,13 @@ function section(group, places, number) {
   if (fresh) notes.push(`${fresh} new`);
   const note = element("span", { textContent: notes.filter(Boolean).join(", ") });
   const head = element("header", {}, title, note);
-  if (group.alone && data.groups[group.group][2].length) {
-    const button = element("button", { type: "button", className: "small", textContent: "rename" });
-    button.addEventListener("click", () => rename(group.group));
-    head.append(button);
+  if (group.ids.length || group.made) {
+    for (const [word, action] of [["rename", rename], ["merge", merge]]) {
+      const button = element("button", { type: "button", className: "small", textContent: word });
+      button.ariaLabel = `${word} ${group.name}`;
+      button.addEventListener("click", () => action(group, head));
+      head.append(button);
+    }
   }
   const box = element("section", { id: `g${number}` }, head, grid);
   if (shown < places.length) {
@@ -199,9 +297,9 @@ function render() {
   const groups = document.createDocumentFragment();
   const covers = document.createDocumentFragment();
   visible = [];
-  stretches(count).forEach((group, number) => {
-    const places = [];
-    for (let place = group.first; place <= group.last; place++) if (matches(place)) places.push(place);
+  shownSections = sections(count);
+  shownSections.forEach((group, number) => {
+    const places = group.places.filter(matches);
     if (!places.length) return;
     visible.push(...places);
     groups.append(section(group, places, number));
@@ -210,9 +308,10 @@ function render() {
   if (!visible.length) groups.append(element("p", { className: "nothing", textContent: "No image is like this." }));
   by("groups").replaceChildren(groups);
   by("covers").replaceChildren(covers);
-  by("number").textContent = plural(count, "group");
+  by("number").textContent = plural(shownSections.filter(({ odd }) => !odd).length, "group");
   by("usual").hidden = count === data.groups.length;
-  by("save").hidden = !edited;
+  by("undo").hidden = !done.length;
+  by("save").hidden = SERVED || !(done.length || kept.length);
 }
 
 // One image, large.
@@ -231,22 +330,25 @@ function show(place) {
   for (const copy of copies.get(place) || []) facts.push(`also there as ${images[copy][FILE]}`);
   by("facts").textContent = facts.join("; ");
   showGroups(place);
-  if (!by("viewer").open) by("viewer").showModal();
+  if (!by("viewer").open) {
+    walked = visible;
+    by("viewer").showModal();
+  }
 }
 
 // The groups that an image can be moved to; the first choice is where it is.
 function showGroups(place) {
   const leaf = data.leaves.find(([first, count]) => first <= place && place < first + count);
   const own = leaf ? nameOf(leaf[2]) : data.odd[2];
-  const moved = edits.get(images[place][FILE]);
-  const names = [...new Set([own, ...data.groups.map((_, group) => nameOf(group))])];
+  const moved = movedTo(place);
+  const names = [...new Set([own, ...data.groups.map((_, group) => nameOf(group)), data.odd[2]])];
   if (moved && !names.includes(moved)) names.push(moved);
   by("move").replaceChildren(...names.map((name) => element("option", { textContent: name })));
   by("move").value = moved || own;
 }
 
 function step(distance) {
-  const place = visible[visible.indexOf(current) + distance];
+  const place = walked[walked.indexOf(current) + distance];
   if (place !== undefined) show(place);
 }
 
@@ -285,8 +387,10 @@ function setUp() {
     show(Number(link.dataset.place));
   });
   by("groups").addEventListener("keydown", (event) => { if (event.target.matches(".tile")) walk(event); });
+  by("tools").addEventListener("submit", (event) => event.preventDefault());
   by("save").addEventListener("click", save);
-  by("move").addEventListener("change", () => edit([images[current][FILE]], by("move").value));
+  by("undo").addEventListener("click", () => { const old = done.pop(); edit(old, false); });
+  by("move").addEventListener("change", () => edit([[images[current][FILE], by("move").value]]));
   by("close").addEventListener("click", () => by("viewer").close());
   by("previous").addEventListener("click", () => step(-1));
   by("next").addEventListener("click", () => step(1));

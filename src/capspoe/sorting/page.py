@@ -12,35 +12,57 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from capspoe.atomic import write_atomic
+from capspoe.errors import RunError
 from capspoe.sorting.edits import Edits
 from capspoe.sorting.grouping import ODD, medoid
 from capspoe.sorting.outputs import Arrangement
 from capspoe.sorting.sorter import Sorted
 
-FILES = ("page.html", "page.css", "page.js")
+FOLDER = resources.files("capspoe.sorting")
+BEFORE_DATA = '<script type="application/json" id="data">'  # in page.html
 
 
 def write_page(result: Sorted, arrangement: Arrangement, edits: Edits, skipped: str, out: Path) -> None:
     """Write index.html."""
-    html, style, script = ((resources.files("capspoe.sorting") / name).read_text(encoding="utf-8") for name in FILES)
-    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(html)
+    data = page_data(result, arrangement, edits, out) | {"skipped": skipped}
+    write_atomic(out / "index.html", render_page(data).encode(errors="replace"))
+
+
+def render_page(data: dict[str, Any], served: bool = False) -> str:
+    """The page of such data: one file, or with its style and script beside it for the explorer, which serves it."""
+    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(part("page.html"))
     # "<" could end the script element that holds the data.
-    data = json.dumps(page_data(result, arrangement, edits, out), separators=(",", ":")).replace("<", "\\u003c")
-    text = page.render(
-        folder=Path(result.library.folder).name or result.library.folder,
-        count=len(result.library),
-        photos=result.groups.projection.view == "photos",
-        skipped=skipped,
-        style=Markup(style),
-        script=Markup(script),
-        data=Markup(data),
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return page.render(
+        data=data, text=Markup(text), style=Markup(part("page.css")), script=Markup(part("page.js")), served=served
     )
-    write_atomic(out / "index.html", text.encode(errors="replace"))
+
+
+def part(name: str) -> str:
+    """One of the page's files in the package."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def read_page_data(path: Path) -> dict[str, Any]:
+    """What a page that was written shows; a RunError if it is missing or damaged."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        start = text.index(BEFORE_DATA) + len(BEFORE_DATA)
+        data: dict[str, Any] = json.loads(text[start : text.index("</script>", start)])
+        # Damage shows here and not in the middle of an answer.
+        [[str(name), str(address)] for name, address, *_ in data["images"]]
+        [list(ids) for _, _, ids in data["groups"]]
+        [data[name] for name in ("folder", "photos", "skipped", "leaves", "merges", "odd", "edits")]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} is missing or damaged; run `capspoe sort` again") from error
+    return data
 
 
 def page_data(result: Sorted, arrangement: Arrangement, edits: Edits, out: Path) -> dict[str, Any]:
     """What the script shows.
 
+    folder    the name of the folder
+    photos    whether a pretrained network compared the images
     images    in order: [file, its address, address of the thumbnail, percent, what it is a copy of, exact, new]
     leaves    [first image, images, group, cover]: stretches of the images
     merges    boundaries between leaves, in the order in which the slider removes them
@@ -74,6 +96,8 @@ def page_data(result: Sorted, arrangement: Arrangement, edits: Edits, out: Path)
         groups.append([name, int(place[cover]), ids])
     odd = np.flatnonzero(leaf_in_order == ODD)
     return {
+        "folder": as_text(Path(result.library.folder).name or result.library.folder),
+        "photos": result.groups.projection.view == "photos",
         "images": images,
         "leaves": leaves,
         "merges": arrangement.tree.merges,

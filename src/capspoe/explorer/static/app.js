@@ -64,8 +64,9 @@ function followAddress() {
 const refresh = latest(async () => {
   try {
     state.run = await get("run");
-    const { name, stage, capsules, image: [height, width] } = state.run;
+    const { name, groups, stage, capsules, image: [height, width] } = state.run;
     $("run").textContent = name;
+    $("groups").hidden = !groups;
     document.title = `${name} · capspoe explorer`;
     document.documentElement.style.setProperty("--aspect", width / height);
     showBanner(!capsules ? "The run has no checkpoint yet. The capsules appear with the first one."

@@ -33,6 +33,7 @@ lint: setup
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/hadolint Dockerfile
+	$(BIN)/zizmor --offline --quiet .github
 
 # Tests of the explorer's page want Debian's Chromium; without it they are skipped, and nothing else is.
 browser:

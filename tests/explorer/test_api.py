@@ -17,7 +17,8 @@ from capspoe import kernels
 from capspoe.data import open_for
 from capspoe.errors import InputError
 from capspoe.explorer.api import check_poses
-from capspoe.explorer.session import SHIFT, run_name
+from capspoe.explorer.encoding import run_name
+from capspoe.explorer.session import SHIFT
 from capspoe.figures.explanation import tinted
 from capspoe.figures.traversal import traversal
 from capspoe.run.model import CapsulePoE

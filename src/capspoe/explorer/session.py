@@ -5,7 +5,6 @@ principal axis of its prior. Images are PNG data URLs, several as one sheet. Lon
 generator (see scheduler.py).
 """
 
-from base64 import b64encode
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 from capspoe import data
 from capspoe.data.drawings import MNIST_SIZE, object_size
 from capspoe.errors import CapspoeError, InputError, RunError
+from capspoe.explorer.encoding import data_url, in_the_order_of, rounded, run_name, sheet
 from capspoe.explorer.live_metrics import training_status
 from capspoe.explorer.preprocessing import from_data_url
 from capspoe.figures.explanation import tinted, tinted_alone
@@ -29,7 +29,7 @@ from capspoe.model.checks import check_capsule
 from capspoe.model.noise import Noise
 from capspoe.run.checkpoint import DONE, exported, newest, numbered, open_run
 from capspoe.run.model import SHIFT, CapsulePoE
-from capspoe.run.pictures import png, sample_grid, tile
+from capspoe.run.pictures import sample_grid, tile
 from capspoe.training.codec_stage import CodecStage
 from capspoe.training.prior_stage import fit_prior
 
@@ -349,32 +349,3 @@ class Session:
         mask.flat[hidden] = True
         completion = self.network.complete(self.read(image), mask, COMPLETIONS, seed)
         return {"sheet": sheet(completion.images[0]), "capsules": completion.capsule[0].tolist()}
-
-
-def run_name(folder: Path) -> str:
-    """What the page calls the run: its folder, with the folder above if that is only called "run"."""
-    folder = folder.resolve()
-    if folder.name == "run":
-        return f"{folder.parent.name}/run"
-    return folder.name
-
-
-def in_the_order_of(last: np.ndarray, frame: np.ndarray) -> np.ndarray:
-    """Two objects (2, H, W, C) in the order of those in the last frame: their brightness may have changed."""
-    swapped = frame[::-1]
-    if np.square(swapped - last).sum() < np.square(frame - last).sum():
-        return swapped
-    return frame
-
-
-def data_url(picture: np.ndarray) -> str:
-    return "data:image/png;base64," + b64encode(png(picture)).decode()
-
-
-def sheet(*rows: Sequence[np.ndarray] | np.ndarray) -> str:
-    """Rows of images (H, W, C) as one picture without gaps."""
-    return data_url(tile(np.array(rows), gap=0))
-
-
-def rounded(values: Tensor, digits: int = 4) -> list[float]:
-    return [round(value, digits) for value in values.tolist()]

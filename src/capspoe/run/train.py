@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,18 +21,15 @@ from capspoe.memory import memory
 from capspoe.run import checkpoint, recovery
 from capspoe.run import codes as codes_file
 from capspoe.run.checkpoint import DONE, Saved, State
+from capspoe.run.folder_callback import FolderCallback, Listener, tensorboard_listener
 from capspoe.run.log import TrainingLog
 from capspoe.run.model import CapsulePoE, find_device
-from capspoe.run.pictures import write_sample_grid
 from capspoe.threads import use_threads
 from capspoe.training import spectral
 from capspoe.training.build import build_stages
-from capspoe.training.capsule_stage import CapsuleStage
-from capspoe.training.fit import Callback, Progress, run_stages
-from capspoe.training.prior_stage import PRIOR_IMAGES, fit_prior
-from capspoe.training.stage import Stage, Step, Training
+from capspoe.training.fit import Progress, run_stages
+from capspoe.training.stage import Stage, Training
 
-Listener = Callable[[dict[str, Any]], None]  # gets each line of metrics.jsonl
 IN_MEMORY = 4 << 30  # decode images into memory up to this many bytes, and a quarter of the machine's memory
 FROM_PYTHON = "images from Python"  # the value of config.data for images that were passed as an object
 
@@ -204,55 +201,6 @@ def train_stages(
         remove_files(folder, *codes_file.FILES)
 
 
-class FolderCallback(Callback):
-    """Log every step, save checkpoints, and draw samples while the top layer trains."""
-
-    def __init__(self, folder: Path, log: TrainingLog) -> None:
-        self.folder = folder
-        self.log = log
-
-    def begin(self, training: Training) -> None:
-        self.training = training
-
-    @contextlib.contextmanager
-    def stage(self, stage: Stage, first: int, last: int) -> Iterator[None]:
-        self.previews = self._previews(stage, last)
-        if last == 0:
-            yield
-            return
-        with self.log.stage(stage.name, stage.title, last, first):
-            yield
-
-    def step(self, stage: Stage, step: Step) -> None:
-        if step.number in self.previews:
-            codes = self.training.codes
-            some = codes[:: 1 + len(codes) // (8 * PRIOR_IMAGES)]
-            fit_prior(self.training.network, some, components=1)
-            self._draw()
-        self.log.step(step.number, step.images, step.metrics, stage.shown)
-        if self.log.save_due():
-            self.log.save(stage.name, step.number, self.training.network.state_dict(), self._state(stage))
-
-    def finished(self, stage: Stage, following: Stage | None) -> None:
-        if following is None:
-            self._draw()
-        else:
-            self.log.save(following.name, 0, self.training.network.state_dict(), self.training.state())
-
-    def _state(self, stage: Stage) -> dict[str, Tensor]:
-        return {**stage.state(), **self.training.state()}
-
-    def _previews(self, stage: Stage, last: int) -> set[int]:
-        """Steps after which samples are drawn: the first epoch of the top layer, and half of its training."""
-        if not isinstance(stage, CapsuleStage) or stage.depth < len(self.training.network.layers) - 1:
-            return set()
-        return {stage.schedule.steps_per_epoch(self.training.count), last // 2}
-
-    def _draw(self) -> None:
-        if distributed.is_main():
-            write_sample_grid(self.training.network, self.folder / "samples.png")
-
-
 def default_folder(config: Config, preset_name: str, literal: bool) -> Path:
     names = data.names_in(data.absolute(config.data))
     if names == [data.STANDARD_INPUT]:
@@ -354,20 +302,3 @@ def prepare_folder(folder: Path, model: CapsulePoE, dataset: data.Dataset) -> di
         "sample_sha256": dataset.sample_fingerprint(),
         "seed": model.config.seed,
     }
-
-
-def tensorboard_listener(folder: Path) -> Listener:
-    """Write each line of metrics.jsonl as TensorBoard scalars too."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("--tensorboard needs its package: pip install 'capspoe[tensorboard]'") from None
-    writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(line: dict[str, Any]) -> None:
-        for name, value in line.items():
-            if isinstance(value, float):
-                writer.add_scalar(f"{line['stage']}/{name}", value, line["step"])
-        writer.flush()
-
-    return write

@@ -247,6 +247,18 @@ def clustering_table(rows: list[Record]) -> str:
     return table(titles, lines)
 
 
+def sorting_table(rows: list[Record]) -> str:
+    """The rows of benchmarks/quality/sorting.py with scores: each set by each kind of points, `sort` first."""
+    lines = []
+    for row in rows:
+        if "acc" in row:
+            images = f"{row['images']:,} {row['set']}"
+            scores = [number([row[score]], 3) for score in ("acc", "purity", "nmi")]
+            lines.append([images, row["features"], row["method"], str(row["groups"]), *scores])
+    lines.sort(key=lambda cells: cells[:2])  # stable: methods stay in the order of the record
+    return table(["images", "points", "method", "groups", "ACC", "purity", "NMI"], lines)
+
+
 def completion_parts(rows: list[Record]) -> Parts:
     """The rows of benchmarks/quality/completion.py."""
     lines = []
@@ -324,6 +336,7 @@ def vae_parts(record: Record) -> Parts:
 OTHER_PARTS: dict[str, Callable[[Any], Parts]] = {  # of records that are not of runs
     "clustering-mnist": lambda rows: {"clustering": clustering_table(rows)},
     "clustering-fashion-mnist": lambda rows: {"clustering of fashion": clustering_table(rows)},
+    "sorting": lambda rows: {"sorting": sorting_table(rows)},
     "completion-mnist": completion_parts,
     "anomaly": anomaly_parts,
     "one_label": one_label_parts,

@@ -57,7 +57,8 @@ class Run:
 PLAN = (
     Run("mnist-0", ("mnist",), 4, ABLATE, 12, picture="mnist-small"),
     Run("fashion-mnist-0", ("fashion-mnist",), 5, QUICK, 6, picture="fashion-mnist-small"),
-    Run("cifar10-0", ("cifar10",), 6, QUICK, 6, picture="cifar10-small"),
+    Run("cifar10-0", ("cifar10",), 10, QUICK, 20, picture="cifar10-small"),
+    Run("cifar10-twenty-0", ("cifar10", "--layers", "20x16"), 6, QUICK, 12),
     Run("digits-0", ("digits",), 2, QUICK, 3, picture="digits-small"),
     Run("mnist-1", ("mnist", "--seed", "1"), 4, QUICK, 6),
     Run("mnist-2", ("mnist", "--seed", "2"), 4, QUICK, 6),

@@ -19,10 +19,12 @@ PRESETS: dict[str, dict[str, Any]] = {  # arguments of `preset` for the second w
     "literal": {"literal": True},
     "stack": {},
     "chains": {},
+    "twenty": {},
 }
 CHANGES: dict[str, dict[str, Any]] = {  # settings that differ from the preset
     "stack": {"layers": "64x16,20x16"},
     "chains": {"chains": 32},
+    "twenty": {"layers": "20x16"},
 }
 Record = dict[str, Any]
 

@@ -244,6 +244,8 @@ _FOR_DATA: dict[str, dict[str, Any]] = {
     "cifar10": {"crop": 28, **_SHADED},
     "digits": {"batch_size": 64},
 }
+# Twenty capsules of sixteen numbers leave much of a photograph out. The paper's size keeps them.
+_LARGER: dict[str, dict[str, Any]] = {"cifar10": {"layers": "64x32"}}
 _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0, "prior": "standard",
     "prior_scale": 1.0, "logit_scale": 1.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,
@@ -261,6 +263,8 @@ def preset(name: str = "small", data: str = "mnist", literal: bool = False, neur
     if literal:  # the paper has one size
         name = "paper"
     config = Config().replace(data=data, **(PRESETS[name] | _FOR_DATA.get(data, {})))
+    if name == "small":
+        config = config.replace(**_LARGER.get(data, {}))
     if neurons == "binary":
         config = config.replace(neurons="binary", learning_rate=BINARY_RATE * config.learning_rate)
     if literal:

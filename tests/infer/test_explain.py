@@ -373,6 +373,13 @@ def test_wrong_arguments_are_named(model):
         model.explain(image, 0)
 
 
+def test_the_search_needs_no_gradients_around_it():
+    images, _ = scenes([(0, 3), (2, 5)])
+    with torch.no_grad():
+        inside = explained(images)
+    assert torch.equal(inside.capsule, explained(images).capsule)
+
+
 def test_a_network_without_an_autoencoder_is_explained():
     network = build_network(Config(codec="pixels", patch=4, layers="4x3"), (12, 12, 1)).requires_grad_(False)
     network.prior.centre.copy_(2 * torch.randn(4, 3))

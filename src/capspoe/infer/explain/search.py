@@ -189,8 +189,9 @@ def fit(
         with torch.enable_grad():
             objects = decode(capsule.flatten(), pose.flatten(0, 2)).unflatten(0, capsule.shape)
             objective = likelihood(objects) - pose_weight * pose.square().sum((2, 3))
+            total = objective.sum()
         yield Sets(capsule, pose.detach().clone(), objects.detach(), objective.detach())
         if step < ascent.steps:
             optimizer.param_groups[0]["lr"] = ascent.rate_at(step)
-            (pose.grad,) = torch.autograd.grad(objective.sum(), pose)
+            (pose.grad,) = torch.autograd.grad(total, pose)
             optimizer.step()

@@ -222,6 +222,7 @@ def page(folder: Path = records.FOLDER) -> str:
     parts["goals"] = goals_table(stored_scenes("mnist", folder))
     weights = sum(parameter.numel() for parameter in Recognition((28, 28, 1), 20).parameters())
     parts["weights"] = f"{round(weights, -3):,}"
+    parts["told error"] = mean(rows_named(stored_scenes("mnist", folder), "told the capsules"), "error")
     parts["multimnist"] = multimnist_table(records.read("multimnist", default=[], folder=folder))
     tried = [list(row.values()) for row in records.read("scenes-tried", folder=folder)]
     parts["tried"] = table(["", "both right", "instead of", "pairs"], tried)

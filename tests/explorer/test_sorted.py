@@ -3,16 +3,15 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 from browser import CHROMIUM, DRIVER, LAPTOP, PHONE, Page
-from PIL import Image
 from serving import ADDRESS, served_by, until
 from starlette.testclient import TestClient
 
 from capspoe.cli import main
 from capspoe.explorer.server import application
 from capspoe.explorer.sorted_folder import find_sorted
+from squares import write_squares
 
 in_a_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its driver")
 
@@ -21,13 +20,7 @@ in_a_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium
 def folder(tmp_path_factory):
     """Sixty squares of three sizes."""
     folder = tmp_path_factory.mktemp("squares")
-    rng = np.random.default_rng(0)
-    for k in range(60):
-        side = (6, 14, 26)[k % 3]
-        pixels = np.full((40, 40), 255, np.uint8)
-        top, left = rng.integers(2, 38 - side, 2)
-        pixels[top : top + side, left : left + side] = rng.integers(0, 80)
-        Image.fromarray(pixels).save(folder / f"square {k}.png")
+    write_squares(folder)
     return folder
 
 
@@ -141,7 +134,7 @@ def test_rename_merge_and_undo_in_a_browser(out):
             page.click("#g0 header button")
             page.keys("squares", Keys.ENTER)
             until(lambda: written()[names[0]] == "squares")
-            assert page.text("saved") == "saved"
+            until(lambda: page.text("saved") == "saved")
 
             page.look(LAPTOP)
             page.click("#g1 header button:last-of-type")

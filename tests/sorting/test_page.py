@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from tests.explorer.browser import CHROMIUM, DRIVER, LAPTOP, PHONE, Page
 
 from capspoe.sorting.edits import Edits, read_edits
@@ -13,6 +11,7 @@ from capspoe.sorting.outputs import arrange
 from capspoe.sorting.page import write_page
 from capspoe.sorting.settings import Settings
 from capspoe.sorting.sorter import sort_folder
+from squares import write_squares
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no Chromium with its driver (Debian: chromium, chromium-driver)"
@@ -36,13 +35,7 @@ class Silent:
 def out(tmp_path_factory):
     """Sixty squares of three sizes, one of them twice, one with a name that tries to run a script."""
     folder = tmp_path_factory.mktemp("squares")
-    rng = np.random.default_rng(0)
-    for k in range(60):
-        side = (6, 14, 26)[k % 3]
-        pixels = np.full((40, 40), 255, np.uint8)
-        top, left = rng.integers(2, 38 - side, 2)
-        pixels[top : top + side, left : left + side] = rng.integers(0, 80)
-        Image.fromarray(pixels).save(folder / f"square {k}.png")
+    write_squares(folder)
     hostile = "<img src=x onerror='document.title=1'>&amp;.png"
     (folder / hostile).write_bytes((folder / "square 0.png").read_bytes())
     out = tmp_path_factory.mktemp("page")

@@ -328,6 +328,32 @@ def one_label_parts(rows: list[Record]) -> Parts:
     return {"one label": number([row["accuracy"] for row in rows if row["data"] == "mnist"], 3)}
 
 
+def likelihood_parts(rows: list[Record]) -> Parts:
+    """The rows of benchmarks/quality/likelihood.py: bounds of the mean log-likelihood, the best model first."""
+    shown_rows = []
+    for row in sorted(rows, key=lambda row: -row["test"][0]):
+        middles = [f"{sum(row[split]) / 2:.1f}" for split in ("train", "test")]
+        apart = f"{abs(row['test'][1] - row['test'][0]):.2f}"
+        shown_rows.append([likelihood_name(row["model"]), str(row["seed"]), *middles, apart, str(row["seconds"])])
+    titles = ["model", "seed", "training images", "test images", "difference of both estimates", "seconds"]
+    return {
+        "likelihood": table(titles, shown_rows),
+        "likelihood images": " or ".join(f"{count:,}" for count in sorted({row["images"] for row in rows})),
+        "likelihood epochs": " or ".join(str(count) for count in sorted({row["epochs"] for row in rows})),
+    }
+
+
+def likelihood_name(model: str) -> str:
+    """What the page calls a model of benchmarks/quality/likelihood.py."""
+    names = {
+        "bernoulli-rbm": "scikit-learn's BernoulliRBM, 500 hidden units",
+        "factor-analysers": "20 factor analysers of 16 factors (a lower bound)",
+    }
+    if model.startswith("bernoullis-"):
+        return f"mixture of {model.removeprefix('bernoullis-')} Bernoullis"
+    return names.get(model, f"capspoe, {model}")
+
+
 def vae_parts(record: Record) -> Parts:
     """The record of benchmarks/quality/vae.py."""
     return {"vae": evaluation_table([record], [row["name"] for row in record["rows"]])}
@@ -340,6 +366,7 @@ OTHER_PARTS: dict[str, Callable[[Any], Parts]] = {  # of records that are not of
     "completion-mnist": completion_parts,
     "anomaly": anomaly_parts,
     "one_label": one_label_parts,
+    "likelihood": likelihood_parts,
     "vae": vae_parts,
 }
 

@@ -2,13 +2,16 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
 from capspoe.errors import InputError
-from capspoe.infer.likelihood import log_partition, log_weight
+from capspoe.infer.likelihood import log_partition, log_weight, score
 from capspoe.infer.rbm import log_partition_rbm
 from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import Network
+from capspoe.model.pixels import Pixels
 from capspoe.model.prior import CapsulePrior
 
 F64 = torch.float64
@@ -44,6 +47,16 @@ def test_an_rbm_is_summed_over_all_states(std):
     bounds = log_partition_rbm(layer, steps=200)
     assert bounds.lower == pytest.approx(exact, abs=0.05)
     assert bounds.upper == pytest.approx(exact, abs=0.05)
+
+
+def test_scores_of_pixels_are_probabilities_of_images():
+    """Over all images of 2 x 3 pixels they sum to 1."""
+    layer = CapsuleLayer((6, 1), (2, 2), iterations=1, initial_std=0.8, seed=1)
+    network = Network(Pixels((2, 3, 1), patch=1), [layer]).eval()
+    images = np.array(list(itertools.product([0, 255], repeat=6)), np.uint8).reshape(-1, 2, 3, 1)
+    scores = score(network, images)
+    assert not scores.pixels.any()
+    assert np.exp(scores.total).sum() == pytest.approx(1, abs=0.05)
 
 
 def test_other_layers_have_no_such_likelihood():

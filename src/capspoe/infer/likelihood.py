@@ -146,6 +146,14 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
     if BinaryRBM.exists(layer):
         bounds = log_partition_rbm(layer, seed=seed)
         return LogZ(bounds.lower, bounds.upper, (bounds.upper - bounds.lower,))
+    return LogZ.of(layer, *log_integrals(layer, prior, seed))
+
+
+@torch.no_grad()
+def log_integrals(
+    layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0
+) -> tuple[Float[Tensor, " J"], Float[Tensor, " J"]]:
+    """log of the integral of each capsule's density of poses, from below and from above."""
     PoseDensity.require(layer, "likelihoods")
     J, N = layer.upper
     p = PoseDensity.of(layer)
@@ -181,7 +189,7 @@ def log_partition(layer: CapsuleLayer, prior: CapsulePrior, seed: int = 0) -> Lo
         h = hmc(p, h, noise(), LEAPS).h
     # And back from these samples to the mixture: the upper estimate.
     down, _ = anneal(h, times[::-1])
-    return LogZ.of(layer, log_mean(up), -log_mean(down))
+    return log_mean(up), -log_mean(down)
 
 
 @torch.no_grad()

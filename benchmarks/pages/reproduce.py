@@ -51,13 +51,14 @@ class Run:
     evaluating: float = 8
     long: bool = False  # also the baselines that take long to train
     picture: str | None = None  # docs/figures/NAME.png, the paper's Figure 3
+    drawn: tuple[str, ...] = ()  # options of `capspoe sample` for it; by default four images of each capsule
     routing: bool = False  # docs/figures/routing.svg, the paper's Figure 1
 
 
 PLAN = (
     Run("mnist-0", ("mnist",), 4, ABLATE, 12, picture="mnist-small"),
     Run("fashion-mnist-0", ("fashion-mnist",), 5, QUICK, 6, picture="fashion-mnist-small"),
-    Run("cifar10-0", ("cifar10",), 10, QUICK, 20, picture="cifar10-small"),
+    Run("cifar10-0", ("cifar10",), 10, QUICK, 20, picture="cifar10-small", drawn=("--count", "120")),
     Run("cifar10-twenty-0", ("cifar10", "--layers", "20x16"), 6, QUICK, 12),
     Run("digits-0", ("digits",), 2, QUICK, 3, picture="digits-small"),
     Run("mnist-1", ("mnist", "--seed", "1"), 4, QUICK, 6),
@@ -99,7 +100,7 @@ def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
     yield Step(("train", *run.train, "--out", str(folder)), lambda: runs.finished(folder), run.training)
     if run.picture:
         picture = figures / f"{run.picture}.png"
-        yield Step(("sample", str(folder), "--out", str(picture)), lambda: newer(picture, folder))
+        yield Step(("sample", str(folder), *run.drawn, "--out", str(picture)), lambda: newer(picture, folder))
     if run.routing:
         drawn = folder / "figures" / "routing-0.svg"
         routing = figures / "routing.svg"

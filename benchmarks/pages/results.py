@@ -171,7 +171,7 @@ def run_parts(run_records: list[Record], docs: Path = DOCS) -> Parts:
                     own[name] = full_parts[name]
         picture = Path("figures") / f"{section.replace(' ', '-')}.png"
         if (docs / picture).exists():
-            own["picture"] = f"![Four samples of each capsule, {section}]({picture})"
+            own["picture"] = f"![Samples, {section}]({picture})"
         for name, text in own.items():
             parts[f"{section} {name}"] = text
     if run_records:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from capspoe.infer.chains import PoseDensity, hmc
@@ -46,7 +46,7 @@ class Sweep(NamedTuple):
     accepted    share of the exchanges between each level and the next
     """
 
-    order: Float[Tensor, "L J C"]
+    order: Int[Tensor, "L J C"]
     lower: Float[Tensor, " J"]
     upper: Float[Tensor, " J"]
     accepted: Float[Tensor, " K"]
@@ -155,5 +155,7 @@ class Ladder:
 
 
 class Exchanged(NamedTuple):
+    """The outcome of exchanges between all levels of a ladder."""
+
     h: Float[Tensor, "J C N"]  # the chains at time 1
-    accepted: Float[Tensor, " K"]
+    accepted: Float[Tensor, " K"]  # share of the exchanges between each level and the next

@@ -28,7 +28,7 @@ from capspoe.training.update import Info, RoutedBatch, Update
 LEAPS = 8  # leapfrog steps in each update; with 3 the chains do not mix
 START_STREAM = 300  # of the chains' first states
 BINARY_STREAM = 301  # of the units of a code that is scored
-SCORED = 4  # one image of so many is scored in each update, to save time
+SCORED = 4  # every fourth image of a batch is scored, to save time
 POSE_IMAGES = 1000  # of each group, whose poses the chains start like
 PREFIX = "ladder."  # of tensors in a checkpoint
 

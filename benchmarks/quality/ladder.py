@@ -40,6 +40,7 @@ DEPARTURES: dict[str, tuple[str, ...]] = {
     "gaussian neurons": ("neurons", "learning_rate", "initial_std", "hidden_states"),
     "gate, own visible biases": ("gate", "reconstruction"),
     "gate targets": ("gate_targets",),
+    "low-rank start": ("start",),
     "code noise": STAGE_1,
     "fitted prior": ("prior",),
     "prior scale": ("prior_scale",),

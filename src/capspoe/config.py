@@ -89,8 +89,8 @@ class Config:
     learning_rate: float = setting(3e-3, "Learning rate of the capsules (binary neurons: 10 times as much).", 0, 100)
     batch_size: int = setting(128, "Images per training step.", 1, 1e6)
     min_steps: int = setting(1400, "Minimum steps of each stage: small data sets get extra epochs.", 0, 1e9)
-    start: Literal["random", "low-rank"] = advanced(
-        "random", "Weights before the first step: random, or the logistic PCA of each capsule's group of images."
+    start: Literal["low-rank", "random"] = advanced(
+        "low-rank", "Weights before the first step: the logistic PCA of each capsule's group of images, or random."
     )
     momentum: float = advanced(0.9, "Momentum of SGD.", 0, 0.999)
     weight_decay: float = advanced(1e-5, "Weight decay (l2) of the capsules' weights.", 0, 10)
@@ -122,8 +122,14 @@ class Config:
 
     # Sampling
     prior: Prior = setting("fitted", "Prior of poses: fitted to images, model (the energy), standard (the paper's).")  # noqa: RUF009
-    prior_components: int = advanced(8, "Gaussians in each capsule's fitted prior.", 1, 256)
-    prior_scale: float = advanced(1.5, "Factor on the prior's standard deviation (sampling temperature).", 0, 100)
+    prior_components: int = advanced(16, "Gaussians in each capsule's fitted prior.", 1, 256)
+    prior_scale: float | None = advanced(
+        None,
+        "Factor on the prior's standard deviation, the sampling temperature "
+        "(default: the one whose codes are distributed most like those of the images).",
+        0,
+        100,
+    )
     logit_scale: float | None = advanced(
         None,
         "Factor on the decoded code's logits (default: the largest up to 5 that preserves brightness and shades).",
@@ -251,7 +257,7 @@ _LITERAL: dict[str, Any] = {
     "prior_scale": 1.0, "logit_scale": 1.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,
     "autoencoder_weight_decay": 1e-5, "learning_rate": 0.02, "gate_targets": "none", "reconstruction": "alone",
     "hidden_states": "mean", "warmup": 0.0, "clip_norm": None, "recognition_steps": 0, "autoencoder_epochs": 2,
-    "autoencoder_batch_size": 128, "dropout": 0.1, "upsampling": "mirrored", "edge_weight": 0.0,
+    "autoencoder_batch_size": 128, "dropout": 0.1, "upsampling": "mirrored", "edge_weight": 0.0, "start": "random",
 }  # fmt: skip
 BINARY_RATE = 10.0  # binary neurons take a learning rate this many times that of gaussian ones
 

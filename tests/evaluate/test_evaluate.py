@@ -20,7 +20,7 @@ ROWS = [
     "capspoe, both scales 1", "capspoe, plain", "capspoe, the paper's sampling", "capspoe, the energy's own samples",
     "spectral groups + PCA",
     "spectral groups + PCA, plain", "spectral groups + factor analysis", "spectral groups + factor analysis, plain",
-    "k-means + PCA", "k-means + PCA, plain", "mixture of 8 Gaussians", "mixture of 8 Gaussians, plain",
+    "k-means + PCA", "k-means + PCA, plain", "mixture of Gaussians", "mixture of Gaussians, plain",
     "binary neurons with the gate",
     "binary neurons with the gate, the paper's sampling", "one routing iteration",
     "one routing iteration, the paper's sampling", "RBM on the codes", "convolutional VAE",

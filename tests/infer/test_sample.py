@@ -62,7 +62,7 @@ def test_the_fitted_prior(model, neurons):
     h = torch.zeros(6, 4, 6)
     h[:, 1] = z if neurons == "gaussian" else torch.sigmoid(z)
     np.testing.assert_allclose(found.images, model.array(model.down(h)), atol=1e-5)
-    own = model.sample(6, capsule=1, seed=2, prior_scale=model.config.prior_scale)
+    own = model.sample(6, capsule=1, seed=2, prior_scale=float(model.prior.scale))
     assert np.array_equal(own.images, model.sample(6, capsule=1, seed=2).images)
 
 
@@ -86,7 +86,7 @@ def test_gibbs_steps(model, prior):
     if prior == "standard":
         h[:, 0] = torch.sigmoid(noise.normal(102, 6))
     else:
-        h[:, 0] = model.prior.sample(on, noise, model.config.prior_scale)
+        h[:, 0] = model.prior.sample(on, noise)
     c = None
     for step in (1, 2):
         noise = Noise(4, step, rows)

@@ -113,8 +113,8 @@ def test_settings_that_cannot_be_read_are_refused(tmp_path, content, message):
         ({"image": None}, "no image shape"),
         ({"format": True}, "has no format"),
         ({"format": 0}, "has no format"),
-        ({"format": 1}, "has format 1, but this capspoe reads format 6; train it again"),
-        ({"format": 99}, "has format 99, but this capspoe reads format 6; upgrade capspoe"),
+        ({"format": 1}, "has format 1, but this capspoe reads format 7; train it again"),
+        ({"format": 99}, "has format 99, but this capspoe reads format 7; upgrade capspoe"),
         ({"run_this": "rm"}, "incomplete or unknown"),
     ],
 )

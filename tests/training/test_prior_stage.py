@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from capspoe.config import Config
+from capspoe.infer.sample import sample
 from capspoe.model.build import build_network
 from capspoe.training import prior_stage as fitting
-from capspoe.training.prior_stage import find_logit_scale, fit_prior, poses_of_capsules
+from capspoe.training.prior_stage import best_prior_scale, find_logit_scale, fit_prior, poses_of_capsules
 
 
 def network(**options):
@@ -62,6 +63,30 @@ def test_many_images_are_chosen_evenly_by_any_number_of_processes(gate, monkeypa
     _, together = poses_of_capsules(net, x)
     for one, several in zip(chosen, together, strict=True):
         np.testing.assert_array_equal(one, several)
+
+
+@pytest.mark.parametrize("wanted", [0.8, 1.0, 1.5, 2.2, 4.0])
+def test_the_prior_scale_gives_the_spread_of_the_codes(wanted):
+    """Here codes vary `wanted` times as much as those drawn at scale 1; scales from 1 to 3 are tried."""
+    rng = np.random.default_rng(0)
+    shape = np.array([1, 0.5, 0.2])
+    codes = wanted * shape * rng.normal(size=(4000, 3)) + [3, 2, 1]
+    drawn = shape * rng.normal(size=(2000, 3))
+    assert best_prior_scale(lambda scale: scale * drawn + [3, 2, 1], codes) == pytest.approx(
+        np.clip(wanted, 1, 3), abs=0.1
+    )
+
+
+@torch.no_grad()
+def test_samples_have_the_fitted_prior_scale():
+    net = network()
+    x = codes(net)
+    net.top.w_JNMI.mul_(30)  # so that poses matter
+    fit_prior(net, 0.5 + 4 * (x - 0.5))
+    assert net.prior.scale in fitting.PRIOR_SCALES[1:]
+    usual = sample(net, 8)
+    np.testing.assert_array_equal(usual.images, sample(net, 8, prior_scale=float(net.prior.scale)).images)
+    assert not np.array_equal(usual.images, sample(net, 8, prior_scale=1.0).images)
 
 
 @pytest.mark.parametrize(("slope", "expected"), [(0.02, 5), (-0.04, 3), (0.09, 2), (0.4, 1.2), (2, 1)])

@@ -307,7 +307,8 @@ def vae(data: EvaluationData) -> Models:
             Look.of(as_tensor(pixels[some]).permute(0, 2, 3, 1)),
         )
         winner = KMeans(J, n_init=3, random_state=0).fit(known).predict(means(data.test))
-        _, latent = draw(prior, data, c.prior_scale)
+        prior_scale = float(data.network.prior.scale) if c.prior_scale is None else c.prior_scale
+        _, latent = draw(prior, data, prior_scale)
         return Output(decode(latent, scale), winner, means)
 
     def plain() -> Output:

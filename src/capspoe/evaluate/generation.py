@@ -6,6 +6,7 @@ from jaxtyping import Float
 from sklearn.metrics.pairwise import polynomial_kernel
 
 from capspoe.data import evenly_spaced
+from capspoe.infer.frechet import frechet_distance
 
 NEIGHBOURS = 5  # docs/evaluation.md has the scores for other numbers
 
@@ -44,21 +45,8 @@ def scores_of_sets(
 
 
 def fid(real: Features, fake: Features) -> float:
-    r"""|m_p - m_q|^2 + tr(S_p + S_q - 2 (S_p S_q)^{1/2}), of Gaussians fitted to both sets.
-
-    Heusel et al. 2017.
-    """
-    cov_p = np.atleast_2d(np.cov(real, rowvar=False))
-    cov_q = np.atleast_2d(np.cov(fake, rowvar=False))
-    # tr (S_p S_q)^{1/2} from the eigenvalues of the symmetric S_p^{1/2} S_q S_p^{1/2}, which also
-    # works for singular matrices.
-    values, vectors = np.linalg.eigh(cov_p)
-    root = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
-    trace = np.sqrt(np.clip(np.linalg.eigvalsh(root @ cov_q @ root), 0, None)).sum()
-    between_means = ((real.mean(0) - fake.mean(0)) ** 2).sum()
-    distance = between_means + np.trace(cov_p) + np.trace(cov_q) - 2 * trace
-    # Rounding can push the distance of equal sets below 0.
-    return float(max(distance, 0.0))
+    """The Fréchet distance of the features (Heusel et al. 2017)."""
+    return frechet_distance(real, fake)
 
 
 def kid(real: Features, fake: Features) -> float:

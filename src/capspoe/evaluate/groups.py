@@ -1,7 +1,7 @@
 """Linear models of the codes, treated like the capsules.
 
 They get the same codes, as many groups and dimensions, the same images to fit on, the same mixture
-prior, prior scale and rule for the logit scale. "Plain" leaves these out: one Gaussian for each
+prior, and the same rules for the prior scale and the logit scale. "Plain" leaves these out: one Gaussian for each
 group, and both scales 1.
 """
 
@@ -21,8 +21,15 @@ from torch import Tensor
 from capspoe.data import ArrayDataset, evenly_spaced
 from capspoe.evaluate.data import EvaluationData, Output, Split
 from capspoe.model.noise import Noise
-from capspoe.model.prior import CapsulePrior
-from capspoe.training.prior_stage import BRIGHTNESS_IMAGES, PRIOR_IMAGES, Look, largest_logit_scale
+from capspoe.model.prior import IMAGES_PER_PARAMETER, CapsulePrior
+from capspoe.training.prior_stage import (
+    BRIGHTNESS_IMAGES,
+    PRIOR_IMAGES,
+    SCALE_SAMPLES,
+    Look,
+    best_prior_scale,
+    largest_logit_scale,
+)
 from capspoe.training.spectral import majority, nearest, pca_points
 from capspoe.training.stage import Training
 from capspoe.training.targets import SpectralTargets
@@ -100,6 +107,10 @@ class LinearGroups:
             self.models.append(model)
             some = evenly_spaced(len(own), images_for_prior)
             self.prior.fit(j, self.latents(own[some], j), config.seed)
+        if config.prior_scale is None:
+            self.prior.scale.fill_(best_prior_scale(self.draw_codes, codes))
+        else:
+            self.prior.scale.fill_(config.prior_scale)
         self.logit_scale = config.logit_scale or self.find_logit_scale(codes, group)
 
     def latents(self, codes: Float[np.ndarray, "n V"], j: int) -> Float[np.ndarray, "n N"]:
@@ -108,18 +119,28 @@ class LinearGroups:
         missing = self.prior.mean.shape[-1] - latent.shape[1]
         return np.pad(latent, ((0, 0), (0, missing)))
 
+    def codes(self, group: Int[np.ndarray, " n"], latent: Float[np.ndarray, "n N"]) -> Float[np.ndarray, "n V"]:
+        codes = np.empty((len(group), len(self.models[0].mean_)))
+        for j, model in enumerate(self.models):
+            rows = group == j
+            own_latent = latent[rows][:, : len(model.components_)]
+            codes[rows] = model.mean_ + own_latent @ model.components_
+        return codes
+
+    def draw_codes(self, scale: float) -> Float[np.ndarray, "k V"]:
+        """Codes from the prior, as probabilities."""
+        noise = Noise(self.data.seed, 0, torch.arange(SCALE_SAMPLES))
+        group = self.prior.choose(noise)
+        latent = self.prior.sample(group, noise, scale)
+        return self.codes(group.numpy(), latent.double().numpy()).clip(0, 1)
+
     def images(
         self,
         group: Int[np.ndarray, " n"],
         latent: Float[np.ndarray, "n N"],
         logit_scale: float,
     ) -> np.ndarray:
-        codes = np.empty((len(group), len(self.models[0].mean_)))
-        for j, model in enumerate(self.models):
-            rows = group == j
-            own_latent = latent[rows][:, : len(model.components_)]
-            codes[rows] = model.mean_ + own_latent @ model.components_
-        odds = torch.logit(torch.from_numpy(codes), eps=1e-6)
+        odds = torch.logit(torch.from_numpy(self.codes(group, latent)), eps=1e-6)
         return self.data.decode(torch.sigmoid(logit_scale * odds).numpy())
 
     def find_logit_scale(
@@ -166,8 +187,7 @@ def rows(
     model = cache(make)
 
     def full() -> Output:
-        scale = model().data.network.config.prior_scale
-        images = model().sample(scale, model().logit_scale)
+        images = model().sample(float(model().prior.scale), model().logit_scale)
         return Output(images, winner(), model().features)
 
     return {name: full, f"{name}, plain": lambda: Output(model().sample(plain))}
@@ -190,15 +210,17 @@ def linear_models(data: EvaluationData) -> list[Models]:
     by_kmeans = cache(partial(kmeans, data))
     pca = partial(PCA, random_state=0)
     factors = partial(FactorAnalysis, random_state=0, max_iter=FACTOR_ITERATIONS)
-    # As many Gaussians as all capsules' priors have together, in principal components of the codes.
-    K = data.network.top.upper[0] * data.network.config.prior_components
+    # In principal components of the codes, as many Gaussians as all capsules' priors have together, or as many as
+    # there are images for.
     codes = data.train.codes
     size = min(MIXTURE_DIMENSIONS, codes[0].size)
+    affordable = min(len(codes), MIXTURE_IMAGES) // (IMAGES_PER_PARAMETER * size)
+    K = max(1, min(affordable, data.network.top.upper[0] * data.network.config.prior_components))
     one_group = np.zeros(len(codes), int)
     mixture = partial(LinearGroups, data, one_group, pca, size, K)
     return [
         grouped(data, "spectral groups + PCA", by_spectral, pca),
         grouped(data, "spectral groups + factor analysis", by_spectral, factors),
         grouped(data, "k-means + PCA", by_kmeans, pca),
-        rows(f"mixture of {K} Gaussians", mixture, lambda: None, 1.0),
+        rows("mixture of Gaussians", mixture, lambda: None, 1.0),
     ]

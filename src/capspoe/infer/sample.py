@@ -87,7 +87,7 @@ def sample_at(
     prior = prior or network.sampling.prior
     check_choice("prior", prior, tuple(PRIORS))
     scale = network.sampling.prior_scale if prior_scale is None else prior_scale
-    if not 0 <= scale <= 100:
+    if scale is not None and not 0 <= scale <= 100:
         raise InputError(f"prior_scale must be between 0 and 100, not {scale!r}")
     logit_scale = network.sampling.logit_scale
     if logit_scale is None and (gibbs or not PRIORS[prior].sharpened):
@@ -110,21 +110,21 @@ def sample_at(
 class Prior(NamedTuple):
     """A way to draw poses."""
 
-    draw: Callable[[Network, Int[Tensor, " B"], Noise, float], Float[Tensor, "B N"]]
+    draw: Callable[[Network, Int[Tensor, " B"], Noise, float | None], Float[Tensor, "B N"]]
     sharpened: bool = False  # whether the logit scale that was fitted after training applies to its poses
 
 
-def fitted(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float) -> Float[Tensor, "B N"]:
+def fitted(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float | None) -> Float[Tensor, "B N"]:
     """Poses like those of the capsule's own training images."""
     return network.top.hidden_mean(network.prior.sample(on, noise, scale))
 
 
-def standard(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float) -> Float[Tensor, "B N"]:
+def standard(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float | None) -> Float[Tensor, "B N"]:
     """The paper's: sigmoid(N(0, 1)) (section 4.1)."""
     return torch.sigmoid(noise.normal(STANDARD_STREAM, network.top.upper[1]))
 
 
-def model(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float) -> Float[Tensor, "B N"]:
+def model(network: Network, on: Int[Tensor, " B"], noise: Noise, scale: float | None) -> Float[Tensor, "B N"]:
     """Poses from the energy itself."""
     return equilibrium(network.top, on, noise, STEPS)
 

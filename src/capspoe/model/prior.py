@@ -21,12 +21,13 @@ class Sampling:
     """How images are generated unless a call says otherwise.
 
     prior          name of the prior that poses are drawn from; `infer.sample.PRIORS` lists them
-    prior_scale    factor on the fitted prior's standard deviation (sampling temperature)
+    prior_scale    factor on the fitted prior's standard deviation (sampling temperature); None takes the one that was
+                   fitted after training
     logit_scale    factor on the decoded code's logits; None takes the one that was fitted after training
     """
 
     prior: str = "fitted"
-    prior_scale: float = 1.5
+    prior_scale: float | None = None
     logit_scale: float | None = None
 
 
@@ -38,6 +39,7 @@ class CapsulePrior(nn.Module):
     factor (J, K, N, N)               z = mean + factor e has the component's covariance for standard normal e
     centre (J, N), axes (J, N, N)     mean and principal axes of all the capsule's z: column k of axes is the
                                       k-th axis, one standard deviation long, longest first
+    scale ()                          factor on deviations from a component's mean in `sample`
     """
 
     use: Tensor
@@ -46,8 +48,9 @@ class CapsulePrior(nn.Module):
     factor: Tensor
     centre: Tensor
     axes: Tensor
+    scale: Tensor
 
-    def __init__(self, capsules: int, neurons: int, components: int = 8) -> None:
+    def __init__(self, capsules: int, neurons: int, components: int = 16) -> None:
         super().__init__()
         J, N, K = capsules, neurons, components
         eye = torch.eye(N)
@@ -57,6 +60,7 @@ class CapsulePrior(nn.Module):
         self.register_buffer("factor", eye.expand(J, K, N, N).clone())
         self.register_buffer("centre", torch.zeros(J, N))
         self.register_buffer("axes", eye.expand(J, N, N).clone())
+        self.register_buffer("scale", torch.ones(()))
 
     def fit(self, capsule: int, z: np.ndarray, seed: int = 0, components: int | None = None) -> None:
         """Fit the capsule's prior to the pre-activations (n, N) of its images; no images leave it unchanged.
@@ -103,10 +107,11 @@ class CapsulePrior(nn.Module):
         capsule = torch.searchsorted(cumulative_J, place_B * cumulative_J[-1], right=True)
         return capsule.clamp(max=len(self.use) - 1).to(self.use.device)
 
-    def sample(self, capsule: Int[Tensor, " B"], noise: Noise, scale: float = 1.0) -> Float[Tensor, "B N"]:
-        """z of the given capsules, from their mixtures; `scale` multiplies the deviation from a component's mean."""
+    def sample(self, capsule: Int[Tensor, " B"], noise: Noise, scale: float | None = None) -> Float[Tensor, "B N"]:
+        """z of the given capsules, from their mixtures; None takes the fitted scale."""
         component = noise.choose(101, self.weight[capsule])
-        e_BN = scale * noise.normal(102, self.mean.shape[-1])
+        factor = self.scale if scale is None else scale
+        e_BN = factor * noise.normal(102, self.mean.shape[-1])
         deviation_BN = torch.einsum("bnk,bk->bn", self.factor[capsule, component], e_BN)
         return self.mean[capsule, component] + deviation_BN
 

@@ -32,7 +32,7 @@ from capspoe.config import Config, from_dict
 from capspoe.errors import RunError, damaged
 from capspoe.memory import memory
 
-FORMAT = 6  # incremented when another version of capspoe could misread the folder
+FORMAT = 7  # incremented when another version of capspoe could misread the folder
 KEPT = 2  # checkpoints to keep, so that one damaged file does not lose the run
 EXPORTED = "model.safetensors"
 

@@ -1,4 +1,4 @@
-"""The last stage: the prior of every capsule and the logit scale, fitted to the codes after training."""
+"""The prior of every capsule, its scale, and the logit scale, fitted to the codes after training."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ from torch import Tensor
 
 from capspoe import distributed
 from capspoe.data import evenly_spaced
+from capspoe.infer.frechet import frechet_distance
+from capspoe.model.gates import place
 from capspoe.model.network import Network
+from capspoe.model.noise import Noise
 from capspoe.training.codes import code_batch
 from capspoe.training.stage import Stage, Step, Training
 from capspoe.training.targets import TargetFinder, gate_targets
@@ -21,6 +24,9 @@ BATCH = 512  # codes routed at once
 LOGIT_SCALES = (5.0, 3.0, 2.0, 1.5, 1.2)  # tried in this order; then 1
 BRIGHTNESS_CHANGE = 0.1  # largest mean change of the mean image's pixels that is accepted
 BRIGHTNESS_IMAGES = 512
+PRIOR_SCALES = tuple(round(1 + 0.1 * k, 1) for k in range(21))  # tried from the smallest
+SCALE_SAMPLES = 2000  # codes that are drawn at each scale
+SCALE_DIMENSIONS = 64  # principal components of the codes that are compared
 SHADES_KEPT = 0.87  # smallest fraction of the shades between black and white that is accepted
 
 
@@ -81,6 +87,7 @@ def fit_prior(
         network.prior.use.copy_(use / total if total > 0 else torch.full_like(use, 1 / len(use)))
         for j, z in enumerate(poses):
             network.prior.fit(j, z, seed, components)
+        network.prior.scale.fill_(find_prior_scale(network, codes, seed))
         network.logit_scale.fill_(find_logit_scale(network, codes))
     distributed.broadcast(*network.prior.state_dict().values(), network.logit_scale)
 
@@ -117,6 +124,50 @@ def poses_of_capsules(
     processes = distributed.gather([Poses.joined(own).first(rank, PRIOR_IMAGES) for own in parts])
     chosen = [Poses.joined(own).first(rank, PRIOR_IMAGES) for own in zip(*processes, strict=True)]
     return use, [poses.z for poses in chosen]
+
+
+@torch.no_grad()
+def find_prior_scale(network: Network, codes: np.ndarray, seed: int = 0) -> float:
+    """The scale of the fitted prior at which codes from it are distributed most like the codes of images."""
+    noise = Noise(seed, 0, torch.arange(SCALE_SAMPLES, device=network.device))
+    capsule = network.prior.choose(noise)
+
+    def draw(scale: float) -> np.ndarray:
+        z = network.prior.sample(capsule, noise, scale)
+        parts = []
+        for own, own_z in zip(capsule.split(BATCH), z.split(BATCH), strict=True):
+            h = place(network.top.hidden_mean(own_z), own, network.top.upper[0])
+            parts.append(network.down_to_code(h, None, 1.0, own).cpu().numpy())
+        return np.concatenate(parts)
+
+    return best_prior_scale(draw, codes)
+
+
+def best_prior_scale(draw: Callable[[float], np.ndarray], codes: np.ndarray) -> float:
+    """The scale at which the drawn codes (k, ...) have the least Fréchet distance to the codes (n, ...).
+
+    P(x | h) averages over what a pose leaves open, so codes from the prior vary less than those of images. A larger
+    scale makes up for that; how large depends on the data, and on how many images the prior was fitted to.
+    """
+    from sklearn.decomposition import PCA  # not above: importing scikit-learn takes a second
+
+    some = codes[evenly_spaced(len(codes), SCALE_SAMPLES)]
+    real = some.reshape(len(some), -1).astype(np.float32)
+    components = PCA(min(SCALE_DIMENSIONS, *real.shape), random_state=0).fit(real)
+    known = components.transform(real)
+
+    def distance(scale: float) -> float:
+        return frechet_distance(known, components.transform(draw(scale).reshape(-1, real.shape[1])))
+
+    best = PRIOR_SCALES[0]
+    least = distance(best)
+    for scale in PRIOR_SCALES[1:]:
+        now = distance(scale)
+        # It falls, then rises.
+        if now >= least:
+            break
+        best, least = scale, now
+    return best
 
 
 class Look(NamedTuple):

@@ -251,7 +251,7 @@ _FOR_DATA: dict[str, dict[str, Any]] = {
     "digits": {"batch_size": 64},
 }
 # Twenty capsules of sixteen numbers leave much of a photograph out. The paper's size keeps them.
-_LARGER: dict[str, dict[str, Any]] = {"cifar10": {"layers": "64x32"}}
+_LARGER: dict[str, dict[str, Any]] = {"cifar10": {"layers": "128x32", "kinds": 32}}
 _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0, "prior": "standard",
     "prior_scale": 1.0, "logit_scale": 1.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,

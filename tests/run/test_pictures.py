@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capspoe.run.pictures import sample_grid, tile, to_rgb_or_grey, to_uint8, write_png, write_sample_grid
+from capspoe.run.pictures import (
+    sample_grid,
+    tile,
+    tile_columns,
+    to_rgb_or_grey,
+    to_uint8,
+    write_png,
+    write_sample_grid,
+)
 
 
 def test_values_are_clipped_and_rounded():
@@ -30,6 +38,18 @@ def test_tiles_lie_on_white_row_by_row(tmp_path):
     write_png(picture, tmp_path / "new" / "x.png")
     with Image.open(tmp_path / "new" / "x.png") as stored:
         np.testing.assert_array_equal(np.asarray(stored), picture[..., 0])
+
+
+def test_many_columns_are_stacked_in_bands():
+    images = np.random.default_rng(0).random((2, 7, 4, 5, 1), np.float32)
+    picture = tile_columns(images, most=3, gap=1)  # bands of 3, 3 and 1 columns
+    assert picture.shape == (3 * 9 + 2 * 4, 17, 1)
+    np.testing.assert_array_equal(picture[:9], tile(images[:, :3], gap=1))
+    np.testing.assert_array_equal(picture[13:22], tile(images[:, 3:6], gap=1))
+    np.testing.assert_array_equal(picture[26:, :5], tile(images[:, 6:], gap=1))
+    assert (picture[26:, 5:] == 255).all()
+    assert (picture[9:13] == 255).all()
+    np.testing.assert_array_equal(tile_columns(images, most=7), tile(images))
 
 
 def test_the_grid_has_a_column_for_each_capsule(model, tmp_path):

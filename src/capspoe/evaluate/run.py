@@ -30,7 +30,7 @@ from capspoe.model.checks import check_count
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
-VERSION = 6  # increment when the definition of a score changes, so that cached scores are not used
+VERSION = 7  # increment when the definition of a score changes, so that cached scores are not used
 
 Parts = dict[str, Callable[[], Any]]
 

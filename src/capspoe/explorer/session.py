@@ -29,7 +29,7 @@ from capspoe.model.checks import check_capsule
 from capspoe.model.noise import Noise
 from capspoe.run.checkpoint import DONE, exported, newest, numbered, open_run
 from capspoe.run.model import SHIFT, CapsulePoE
-from capspoe.run.pictures import sample_grid, tile
+from capspoe.run.pictures import sample_grid, tile_columns
 from capspoe.training.codec_stage import CodecStage
 from capspoe.training.prior_stage import fit_prior
 
@@ -251,7 +251,7 @@ class Session:
             grid = np.stack([images, self.network.reconstruct(images, "autoencoder")])
         else:
             grid = sample_grid(self.network)
-        return {"image": data_url(tile(grid, scale=2))}
+        return {"image": data_url(tile_columns(grid, scale=2))}
 
     def random(self, capsule: int, seed: int) -> Answer:
         """A pose drawn from the capsule's prior."""
@@ -259,7 +259,7 @@ class Session:
         prior = self.network.prior
         j = torch.tensor([capsule])
         noise = Noise(seed, 0, torch.zeros(1, dtype=torch.int64))
-        z = prior.sample(j, noise, self.config.prior_scale)
+        z = prior.sample(j, noise, self.network.sampling.prior_scale)
         return {"capsule": capsule, "pose": rounded(prior.to_white(j, z)[0])}
 
     # From images to poses.

@@ -12,7 +12,7 @@ from capspoe.figures import architecture, curves, gallery, reconstruction, routi
 from capspoe.figures.sheet import write
 from capspoe.report import facts
 from capspoe.run.model import CapsulePoE
-from capspoe.run.pictures import sample_grid, tile, write_png
+from capspoe.run.pictures import sample_grid, tile_columns, write_png
 
 Sections = dict[str, dict[str, Any]]
 IMAGES = 10_000  # encoded, at most
@@ -28,7 +28,7 @@ def from_model(run: Path, model: CapsulePoE, first: np.ndarray | None) -> Sectio
     if first is not None:
         image = model.array(model.tensor(first))[0]
     grid = sample_grid(model)
-    write_png(tile(grid, scale=2), run / "figures" / "grid.png")
+    write_png(tile_columns(grid, scale=2), run / "figures" / "grid.png")
     network = architecture.draw_architecture(model, grid[0, 0], image)
     save(run, "architecture.svg", network)
     full = traversal.traversal(model, int(model.prior.use.argmax()))

@@ -34,6 +34,25 @@ def tile(images: np.ndarray, gap: int = 2, scale: int = 1) -> np.ndarray:
     return picture.repeat(scale, 0).repeat(scale, 1)
 
 
+def tile_columns(images: np.ndarray, most: int = 32, gap: int = 2, scale: int = 1) -> np.ndarray:
+    """`tile`, with the columns in bands below each other, as even as can be, where there are more than `most`."""
+    columns = images.shape[1]
+    bands = -(-columns // most)
+    width = -(-columns // bands)
+    # White tiles fill the last band.
+    missing = [(0, 0)] * images.ndim
+    missing[1] = (0, bands * width - columns)
+    full = np.pad(images, missing, constant_values=1)
+    pictures = []
+    for band in np.split(full, bands, axis=1):
+        pictures.append(tile(band, gap, scale))
+    space = np.full((4 * gap * scale, *pictures[0].shape[1:]), 255, np.uint8)
+    stacked = pictures[:1]
+    for picture in pictures[1:]:
+        stacked += [space, picture]
+    return np.concatenate(stacked)
+
+
 def png(picture: np.ndarray) -> bytes:
     """A picture (height, width, 1 or 3), uint8, as PNG."""
     buffer = io.BytesIO()
@@ -56,4 +75,4 @@ def sample_grid(network: Network, rows: int = 4, seed: int = 0) -> np.ndarray:
 
 
 def write_sample_grid(network: Network, path: Path, rows: int = 4, seed: int = 0) -> None:
-    write_png(tile(sample_grid(network, rows, seed), scale=2), path)
+    write_png(tile_columns(sample_grid(network, rows, seed), scale=2), path)

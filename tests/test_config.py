@@ -84,7 +84,11 @@ def test_presets():
     paper = preset("paper", "cifar10")
     assert (paper.channels, paper.crop, paper.data) == (128, 28, "cifar10")
     assert preset(data="digits").batch_size == 64
-    with pytest.raises(InputError, match="no preset 'huge'; choose one of small, paper"):
+    photos = preset("photos", "my-photos")
+    cifar10 = preset(data="cifar10")
+    for name in ("code_noise", "dropout", "autoencoder_epochs"):
+        assert getattr(photos, name) == getattr(cifar10, name) != getattr(Config(), name)
+    with pytest.raises(InputError, match="no preset 'huge'; choose one of small, paper, photos"):
         preset("huge")
     for name in PRESETS:
         for literal in (False, True):

@@ -83,8 +83,9 @@ def parsed(argv: list[str], data: str, name: str | None, neurons: str | None) ->
         input"""
         more: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[DATA ...]")]] = ()
         """More of them; all images become one data set without labels."""
-        preset: Literal["small", "paper"] = "small"
-        """small takes minutes on a laptop; paper has the paper's 576x8 -> 20x16 capsules."""
+        preset: Literal["small", "paper", "photos"] = "small"
+        """small takes minutes on a laptop; paper has the paper's 576x8 -> 20x16 capsules; photos keeps the shades of
+        your own photographs."""
         literal: bool = False
         """Do exactly what the paper says: no gate, binary neurons, no biases, no centring, no code noise."""
         out: Path | None = None

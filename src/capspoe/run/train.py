@@ -60,7 +60,7 @@ def train(
         image, or a tuple that begins with one. Pixels are uint8, or float in [0, 1].
     out : run folder; by default runs/NAME, for images from Python runs/images-HASH. An unfinished run there with the
         same settings is resumed.
-    preset : "small" or "paper"
+    preset : "small", "paper", or "photos"
     literal : exactly what the paper says
     config : all settings at once, instead of `preset` and `literal`
     resume : resume the run in `out` with its own settings

@@ -15,7 +15,7 @@ from capspoe.infer import explain as E
 from capspoe.infer.polarity import Polarity
 from capspoe.model.build import build_network
 from capspoe.model.features import FeatureCode
-from capspoe.model.recognition import Recognised
+from capspoe.model.recognition import Recognised, Recognition
 from capspoe.run.model import CapsulePoE
 
 J, N, SIDE = 6, 2, 12
@@ -395,7 +395,28 @@ def test_a_table_of_features_has_no_images():
         E.explain(network, np.zeros((1, 1, 20, 1), np.float32))
 
 
-def test_the_log_odds_of_a_recognition_network_pay_for_two_objects():
-    search = E.Search(object_cost=16)
-    assert [search.count_cost(k, recognised=True) for k in (1, 2, 3)] == [0, 0, 16]
-    assert [search.count_cost(k, recognised=False) for k in (1, 2, 3)] == [16, 32, 48]
+def test_the_recognition_network_counts_the_objects(model, monkeypatch):
+    """Each image is explained by its most probable number of objects, in the order of the images."""
+    images = np.random.default_rng(2).random((4, 12, 12, 1), np.float32)
+    network = copy.deepcopy(model)
+    network.recognition = Recognition(network.image, network.top.upper[0]).eval()
+    probability = torch.tensor([[0.2, 0.7, 0.1], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.3, 0.6, 0.1]])
+    monkeypatch.setattr(Recognised, "count_probability", lambda self, most: probability[:, :most])
+    explanation = E.explain(network, images, None)
+    assert (explanation.capsule >= 0).sum(1).tolist() == [2, 1, 3, 2]
+    for row, count in enumerate([2, 1, 3, 2]):
+        alone = E.explain(network, images[row : row + 1], count)
+        assert explanation.capsule[row, :count].tolist() == alone.capsule[0].tolist()
+        np.testing.assert_allclose(explanation.objective[row], alone.objective[0], rtol=1e-4)
+
+
+def test_the_probability_of_a_number_of_objects_sums_over_all_sets():
+    rng = torch.Generator().manual_seed(0)
+    couplings = torch.randn(5, 5, generator=rng)
+    recognised = Recognised(torch.randn(3, 5, generator=rng), (couplings + couplings.T).fill_diagonal_(0))
+    weight = torch.zeros(3, 3)
+    for k in (1, 2, 3):
+        for chosen in itertools.combinations(range(5), k):
+            pairs = sum(recognised.couplings[i, j] for i, j in itertools.combinations(chosen, 2))
+            weight[:, k - 1] += torch.exp(recognised.log_odds[:, chosen].sum(1) + pairs)
+    torch.testing.assert_close(recognised.count_probability(3), weight / weight.sum(1, keepdim=True))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 CONVOLUTIONS = ((32, 5, 2), (64, 3, 2), (64, 3, 1), (128, 3, 2), (48, 1, 1))  # channels, kernel, stride
 HIDDEN = 128
+COUNTED = 20  # capsules, the likeliest of an image, whose sets say how many objects it has
 
 
 class Recognised(NamedTuple):
@@ -34,6 +35,16 @@ class Recognised(NamedTuple):
         alone = self.log_odds.gather(1, capsule.flatten(1)).view(capsule.shape).sum(-1)
         coupled = self.couplings[capsule[..., :, None], capsule[..., None, :]].sum((-2, -1))
         return alone + coupled / 2  # every pair was counted twice
+
+    def count_probability(self, most: int) -> Float[Tensor, "B K"]:
+        """P(k capsules are on | image) for k from 1 to `most`, over the sets of each image's likeliest capsules."""
+        likeliest = self.log_odds.topk(min(COUNTED, self.log_odds.shape[1])).indices
+        number = torch.arange(likeliest.shape[1], device=likeliest.device)
+        totals = []
+        for k in range(1, most + 1):
+            sets = torch.combinations(number, k)
+            totals.append(torch.logsumexp(self.support(likeliest[:, sets]), 1))
+        return torch.softmax(torch.stack(totals, 1), 1)
 
     def of(self, rows: slice) -> "Recognised":
         """The same of some of the images."""

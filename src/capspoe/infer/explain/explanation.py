@@ -1,11 +1,11 @@
 """Explanations of images by a network."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from capspoe.infer.explain.compose import COMPOSITIONS, Composition
@@ -92,6 +92,10 @@ class Explanation(NamedTuple):
         """The explanations of several batches of images."""
         return cls(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
+    def take(self, index: Int[np.ndarray, " m"]) -> "Explanation":
+        """Those of some of the images, by number."""
+        return Explanation(*(values[index] for values in self))
+
     @classmethod
     def choose(cls, candidates: list["Explanation"], index: np.ndarray) -> "Explanation":
         """For each image the candidate of this number (n,)."""
@@ -130,27 +134,61 @@ def explain(
     ----------
     network : with images, not plain features
     images : as for `Network.encode`
-    k : number of objects; None finds it for each image, up to `search.max_tried`: another object must improve the
-        objective by its `Search.count_cost`
+    k : number of objects; None finds it for each image, up to `search.max_tried`: the most probable one to the
+        recognition network, or without one the one of the best objective, where each object has a cost
     compose : "maximum" for strokes, "occlusion" for opaque objects, "sum" for light
     search : weights and effort of the search
     """
     check_choice("compose", compose, tuple(COMPOSITIONS))
-    if k is None:
-        counts = list(range(1, min(search.max_tried, network.top.upper[0]) + 1))
-    else:
+    if k is not None:
         check_count("k", k)
-        counts = [k]
     composition = COMPOSITIONS[compose]
+
+    def by(count: int, batch: Tensor) -> Explanation:
+        sets = last(explain_steps(network, batch, count, composition, search))
+        return Explanation.of(sets, composition, search.temperature)
+
+    most = min(search.max_tried, network.top.upper[0])
     parts = []
     for chunk in network.chunks(images):
         for batch in chunk.split(search.chunk_size):
-            candidates = []
-            for count in counts:
-                sets = last(explain_steps(network, batch, count, composition, search))
-                candidates.append(Explanation.of(sets, composition, search.temperature).padded(counts[-1]))
-            recognised = network.recognition is not None
-            cost = np.array([search.count_cost(count, recognised) for count in counts])
-            value = np.stack([candidate.objective for candidate in candidates]) - cost[:, None]
-            parts.append(Explanation.choose(candidates, value.argmax(0)))
+            if k is not None:
+                explanation = by(k, batch)
+            elif network.recognition is not None:
+                explanation = by_recognised_counts(by, batch, recognised_counts(network, batch, most), most)
+            else:
+                explanation = by_best_counts(by, batch, most, search.object_cost)
+            parts.append(explanation)
     return Explanation.concatenate(parts).ink(Polarity.of_network(network))
+
+
+By = Callable[[int, Float[Tensor, "B C H W"]], Explanation]  # explains images by a number of objects
+
+
+@torch.no_grad()
+def recognised_counts(network: Network, images: Float[Tensor, "B C H W"], most: int) -> Int[np.ndarray, " B"]:
+    """The most probable number of objects of each image, by the recognition network."""
+    assert network.recognition is not None
+    recognised = network.recognition(Polarity.of_network(network).ink(images))
+    return recognised.count_probability(most).argmax(1).cpu().numpy() + 1
+
+
+def by_recognised_counts(
+    by: By, images: Float[Tensor, "B C H W"], count: Int[np.ndarray, " B"], most: int
+) -> Explanation:
+    """Explain each image by its number of objects."""
+    parts = []
+    order = []
+    for number in np.unique(count):
+        rows = np.flatnonzero(count == number)
+        parts.append(by(int(number), images[torch.from_numpy(rows)]).padded(most))
+        order.append(rows)
+    return Explanation.concatenate(parts).take(np.concatenate(order).argsort())
+
+
+def by_best_counts(by: By, images: Float[Tensor, "B C H W"], most: int, object_cost: float) -> Explanation:
+    """Explain each image by the number of objects that has the best objective."""
+    candidates = [by(count, images).padded(most) for count in range(1, most + 1)]
+    cost = object_cost * np.arange(1, most + 1)
+    value = np.stack([candidate.objective for candidate in candidates]) - cost[:, None]
+    return Explanation.choose(candidates, value.argmax(0))

@@ -39,7 +39,7 @@ class Search:
     excess: float = 0.5  # factor on errors where a single object has ink and the image none: it may have a hole
     pose_weight: float = 0.25  # of |v|^2
     recognition_weight: float = 6.0  # beta, of the recognition network's log-probability
-    object_cost: float = 16.0  # of an object, when their number is not given; see `count_cost`
+    object_cost: float = 16.0  # of an object, when their number is not given and no recognition network counts
     temperature: float = 4.0  # of the probabilities: with it, their mean over 192 pairs is the share of right sets
 
     # The objective of proposals, which explain a part of an image.
@@ -68,17 +68,6 @@ class Search:
 
     # Memory.
     chunk_size: int = 32  # images searched at once
-
-    def count_cost(self, k: int, recognised: bool) -> float:
-        """What k objects cost, so that an image has no more of them than it needs.
-
-        The log-odds of a recognition network are a cost by themselves: negative for what is probably not there. Only
-        a third object then costs more, because three are seldom told apart. With 30, 30 and 12 drawings made of
-        training digits, one, two and three were counted right in .97, .83 and .33 of the cases; with the cost on
-        every object in 1, .47 and .33.
-        """
-        free = 2 if recognised else 0
-        return self.object_cost * max(k - free, 0)
 
     def for_objects(self, k: int) -> "Search":
         """The settings for k objects: several may fill each other's holes, so all errors count in full."""

@@ -5,6 +5,7 @@
 Each variant trains its capsules on the same codes and gate targets (see `variants.py`). In the controls the layer
 routes as usual, and its weights are then shuffled among the lower capsules, or replaced by random ones with the same
 spread; "negated" has agreement of the wrong sign. They are trained so, not only tested so: `capspoe audit` does that.
+Seeds come one after the other, each with all variants and data sets, so an interrupted record is complete for some.
 
 Each variant and seed adds a row to the record `routing`, and those with a row are skipped: run it again with more
 seeds to add them.
@@ -21,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from benchmarks import records
-from benchmarks.quality.variants import Workbench, mean_and_range
+from benchmarks.quality.variants import DAMAGED, Workbench, mean_and_range
 from capspoe.config import Config, preset
 from capspoe.infer.audit import WeightsOf, controls
 from capspoe.model.build import build_layers
@@ -42,7 +43,15 @@ VARIANTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "over the upper capsules": ({"normalize": "upper"}, None),
     "over the upper capsules, sharpness 3": ({"normalize": "upper", "sharpness": 3.0}, None),
 }
-SCORES = ("fid", "recall", "purity", "probe")
+# Columns of the summary: the key of a score, or the keys of a nested one.
+SCORES: tuple[tuple[str, ...], ...] = (
+    ("fid",),
+    ("recall",),
+    ("purity",),
+    ("probe",),
+    *(("gate", kind) for kind in (*DAMAGED, "pairs")),
+    *(("damaged probe", kind) for kind in DAMAGED),
+)
 
 
 class ControlledLayer(CapsuleLayer):
@@ -73,7 +82,7 @@ def controlled_layer(config: Config, lower: tuple[int, int], control: str) -> Co
     return layer
 
 
-def measure(bench: Workbench, config: Config, control: str | None) -> dict[str, float]:
+def measure(bench: Workbench, config: Config, control: str | None) -> dict[str, Any]:
     """Train one variant and score it."""
     layer = None
     if control is not None:
@@ -82,28 +91,35 @@ def measure(bench: Workbench, config: Config, control: str | None) -> dict[str, 
     return bench.generation(network) | bench.recognition(network)
 
 
-def run(name: str, seeds: int, epochs: int) -> None:
-    """Add the rows of a data set that are missing."""
-    rows: list[dict[str, Any]] = records.read(RECORD, default=[])
-    bench: Workbench | None = None
-    for seed in range(seeds):
+class Measurement:
+    """The rows of the record, and the workbench of each data set that needs one."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+        self.rows: list[dict[str, Any]] = records.read(RECORD, default=[])
+        self.benches: dict[str, Workbench] = {}
+
+    def run(self, name: str, seed: int) -> None:
+        """Add the rows of a data set and seed that are missing."""
         for variant, (settings, control) in VARIANTS.items():
-            key = {"data": name, "variant": variant, "seed": seed, "epochs": epochs}
-            if any(key.items() <= row.items() for row in rows):
+            key = {"data": name, "variant": variant, "seed": seed, "epochs": self.epochs}
+            if any(key.items() <= row.items() for row in self.rows):
                 continue
-            bench = bench or Workbench(preset("small", name))
+            if name not in self.benches:
+                self.benches[name] = Workbench(preset("small", name))
             began = time.monotonic()
-            config = preset("small", name).replace(epochs=epochs, min_steps=0, seed=seed, **settings)
-            row = key | measure(bench, config, control)
+            config = preset("small", name).replace(epochs=self.epochs, min_steps=0, seed=seed, **settings)
+            row = key | measure(self.benches[name], config, control)
             row["seconds"] = round(time.monotonic() - began, 1)
-            rows.append(row)
-            records.write(RECORD, rows, DEPENDS, extends=True)
+            self.rows.append(row)
+            records.write(RECORD, self.rows, DEPENDS, extends=True)
             print(json.dumps(row), flush=True)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
     """A table of means and half ranges across seeds, for each data set."""
-    lines = ["| data | variant | seeds | " + " | ".join(SCORES) + " |", "|---|---|---|" + "---|" * len(SCORES)]
+    columns = [" ".join(score) for score in SCORES]
+    lines = ["| data | variant | seeds | " + " | ".join(columns) + " |", "|---|---|---|" + "---|" * len(SCORES)]
     for name in DATA:
         for variant in VARIANTS:
             own = [row for row in rows if row["data"] == name and row["variant"] == variant]
@@ -111,10 +127,17 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
                 continue
             cells = []
             for score in SCORES:
-                values = mean_and_range([row[score] for row in own])
+                values = mean_and_range([value_of(row, score) for row in own])
                 cells.append(f"{values['mean']:.4g} ± {values['half_range']:.2g}")
             lines.append(f"| {name} | {variant} | {len(own)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def value_of(row: dict[str, Any], score: tuple[str, ...]) -> float:
+    value: Any = row
+    for key in score:
+        value = value[key]
+    return float(value)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -123,8 +146,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3, help="of stage 2 (the preset has 10)")
     options = parser.parse_args(arguments)
-    for name in options.data:
-        run(name, options.seeds, options.epochs)
+    measurement = Measurement(options.epochs)
+    for seed in range(options.seeds):
+        for name in options.data:
+            measurement.run(name, seed)
     print(summary(records.read(RECORD, default=[])))
 
 

@@ -39,6 +39,10 @@ def test_variants_share_an_autoencoder_and_targets(bench, tmp_path):
     scores = bench.recognition(network)
     assert 0.1 < scores["purity"] <= 1
     assert 0.3 < scores["probe"] <= 1
+    # Damage hides a digit from the gate, and a pair has two labels to get right.
+    assert scores["gate"]["missing side"] < scores["gate"]["clean"]
+    assert scores["gate"]["pairs"] < scores["gate"]["clean"]
+    assert set(scores["damaged probe"]) == {"hole", "missing side", "fragments"}
 
 
 def test_a_control_replaces_the_weights(bench):
@@ -62,16 +66,19 @@ def test_the_probe_is_ridge_regression(rng):
     one_hot = np.eye(5)[labels]
     model = Ridge(alpha=variants.RIDGE * 200).fit(z[:200], one_hot[:200])
     expected = (model.predict(z[200:]).argmax(1) == labels[200:].numpy()).mean()
-    assert variants.ridge_probe(x[:200], labels[:200], x[200:], labels[200:]) == pytest.approx(expected)
+    assert variants.RidgeProbe(x[:200], labels[:200]).accuracy(x[200:], labels[200:]) == pytest.approx(expected)
 
 
 def test_a_summary_has_means_and_half_ranges():
     rows = []
     for seed, fid in enumerate((8.0, 9.0)):
         scores = {"fid": fid, "recall": 0.8, "purity": 0.9, "probe": 0.93}
+        scores["gate"] = {"hole": 0.7, "missing side": 0.6, "fragments": 0.5 + 0.1 * seed, "pairs": 0.4}
+        scores["damaged probe"] = {"hole": 0.8, "missing side": 0.7, "fragments": 0.6}
         rows.append({"data": "mnist", "variant": "routing", "seed": seed} | scores)
     last = routing.summary(rows).splitlines()[-1]
-    assert last == "| mnist | routing | 2 | 8.5 ± 0.5 | 0.8 ± 0 | 0.9 ± 0 | 0.93 ± 0 |"
+    assert last.startswith("| mnist | routing | 2 | 8.5 ± 0.5 | 0.8 ± 0 | 0.9 ± 0 | 0.93 ± 0 |")
+    assert "| 0.55 ± 0.05 | 0.4 ± 0 |" in last
 
 
 def test_the_ladder_leads_from_the_paper_to_the_default():

@@ -8,17 +8,19 @@ codes of one of two autoencoders: the paper's, and from the rung "code noise" on
 change only how samples are drawn, so they share the network of the rung before.
 
 Each rung adds a row to the record `ladder`, and rungs with a row are skipped. `drawn` are samples as the rung draws
-them; `energy` are the energy's own samples, where it has any (gaussian neurons and the gate).
+them; `energy` are 1,000 of the energy's own samples, where it has any (gaussian neurons and the gate). The other
+scores are those of `variants.py`. `python -m benchmarks.pages.ladder` makes the table and the figure.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import records
-from benchmarks.quality.variants import SAMPLES, Workbench
+from benchmarks.quality.variants import Workbench
 from capspoe.config import Config, preset
 from capspoe.errors import DivergedError
 from capspoe.infer.sample import sample
@@ -46,6 +48,7 @@ DEPARTURES: dict[str, tuple[str, ...]] = {
     "prior scale": ("prior_scale",),
     "logit scale": ("logit_scale",),
 }
+ENERGY_SAMPLES = 1000
 SAMPLING = ("fitted prior", "prior scale", "logit scale")  # departures that need no training
 
 
@@ -84,16 +87,23 @@ def removals(name: str) -> dict[str, Config]:
     return configs
 
 
+@dataclass
+class Trained:
+    """A network, and those of its scores that do not depend on how samples are drawn."""
+
+    config: Config
+    network: Network
+    scores: dict[str, Any]
+
+
 class Ladder:
     """The rungs of a data set that were climbed, and their scores."""
 
-    def __init__(self, name: str, seed: int, epochs: int) -> None:
+    def __init__(self, name: str, epochs: int) -> None:
         self.name = name
-        self.seed = seed
         self.epochs = epochs
-        self.rows: list[dict[str, Any]] = records.read(RECORD, default=[])
         self.benches: dict[str, Workbench] = {}
-        self.trained: tuple[Config, Network] | None = None
+        self.last: Trained | None = None
 
     def bench(self, config: Config) -> Workbench:
         """Of the paper's autoencoder, or of the default's."""
@@ -102,48 +112,51 @@ class Ladder:
             self.benches[kind] = Workbench(config)
         return self.benches[kind]
 
-    def climb(self, part: str, rung: str, config: Config) -> None:
+    def climb(self, part: str, rung: str, config: Config, seed: int) -> None:
         """Train a rung, unless only its sampling differs from the last one, and add its scores."""
-        key = {"data": self.name, "part": part, "rung": rung, "seed": self.seed, "epochs": self.epochs}
-        if any(key.items() <= row.items() for row in self.rows):
+        key = {"data": self.name, "part": part, "rung": rung, "seed": seed, "epochs": self.epochs}
+        rows: list[dict[str, Any]] = records.read(RECORD, default=[])
+        if any(key.items() <= row.items() for row in rows):
             return
         began = time.monotonic()
         bench = self.bench(config)
-        config = config.replace(epochs=self.epochs, min_steps=0, seed=self.seed)
         try:
-            network = self.network(bench, config)
-            row = key | {"drawn": bench.generation(network)} | bench.recognition(network)
-            if network.top.gate.one_on and network.top.neurons.real:
-                images = sample(network, SAMPLES // 4, prior="model", seed=0).images
-                row["energy"] = {"fid": round(bench.frozen.data.generation(images)["fid"], 1)}
+            trained = self.trained(bench, config.replace(epochs=self.epochs, min_steps=0, seed=seed))
+            trained.network.sampling = Sampling(config.prior, config.prior_scale, config.logit_scale)
+            row = key | {"drawn": bench.generation(trained.network)} | trained.scores
         except DivergedError as error:
             row = key | {"diverged": str(error)}
         row["seconds"] = round(time.monotonic() - began, 1)
-        self.rows.append(row)
-        records.write(RECORD, self.rows, DEPENDS, extends=True)
+        records.write(RECORD, [*rows, row], DEPENDS, extends=True)
         print(json.dumps(row), flush=True)
 
-    def network(self, bench: Workbench, config: Config) -> Network:
-        sampling = Sampling(config.prior, config.prior_scale, config.logit_scale)
+    def trained(self, bench: Workbench, config: Config) -> Trained:
+        """The network of the last rung, if it was trained by the same settings; else a new one."""
         same = {"prior": "fitted", "prior_scale": 1.0, "logit_scale": 1.0}  # do not matter for training
         key = config.replace(**same)
-        if self.trained is None or self.trained[0] != key:
-            self.trained = (key, bench.train(config))
-        network = self.trained[1]
-        network.sampling = sampling
-        return network
+        if self.last is None or self.last.config != key:
+            network = bench.train(config)
+            scores = bench.recognition(network)
+            if network.top.gate.one_on and network.top.neurons.real:
+                images = sample(network, ENERGY_SAMPLES, prior="model", seed=0).images
+                scores["energy"] = {"fid": round(bench.frozen.data.generation(images)["fid"], 1)}
+            self.last = Trained(key, network, scores)
+        return self.last
 
 
-def run(name: str, seed: int, epochs: int) -> None:
-    ladder = Ladder(name, seed, epochs)
-    for rung, config in rungs(name).items():
-        ladder.climb("ladder", rung, config)
-    for rung, config in removals(name).items():
-        if rung.removeprefix("without ") in SAMPLING:
-            ladder.climb("removals", rung, config)
-    for rung, config in removals(name).items():
-        if rung.removeprefix("without ") not in SAMPLING:
-            ladder.climb("removals", rung, config)
+def shares_training(removal: str) -> bool:
+    """Whether a removal differs from the default only in how samples are drawn."""
+    return removal == "the default" or removal.removeprefix("without ") in SAMPLING
+
+
+def climb_all(ladder: Ladder, seed: int) -> None:
+    """The ladder, and the removals; first those that share the network of the default."""
+    for rung, config in rungs(ladder.name).items():
+        ladder.climb("ladder", rung, config, seed)
+    configs = removals(ladder.name)
+    by_training = sorted(configs, key=lambda rung: not shares_training(rung))
+    for rung in by_training:
+        ladder.climb("removals", rung, configs[rung], seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -152,9 +165,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=3, help="of stage 2 (the preset has 10)")
     options = parser.parse_args(arguments)
-    for name in options.data:
-        for seed in range(options.seeds):
-            run(name, seed, options.epochs)
+    ladders = [Ladder(name, options.epochs) for name in options.data]
+    for seed in range(options.seeds):
+        for ladder in ladders:
+            climb_all(ladder, seed)
 
 
 if __name__ == "__main__":

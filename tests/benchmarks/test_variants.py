@@ -6,6 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
+from benchmarks.pages import ladder as ladder_page
 from benchmarks.quality import frozen, ladder, routing, variants
 from sklearn.linear_model import Ridge
 
@@ -98,3 +99,54 @@ def test_each_removal_differs_from_the_default():
     assert len(configs) == len(ladder.DEPARTURES)
     assert all(config != default for config in configs.values())
     assert configs["without gate targets"] == default.replace(gate_targets="none")
+
+
+def test_rungs_that_differ_in_sampling_share_a_network(bench):
+    rungs = ladder.Ladder("digits", 1)
+    trained = rungs.trained(bench, bench.config)
+    assert rungs.trained(bench, bench.config.replace(prior="standard", prior_scale=0.5)) is trained
+    assert rungs.trained(bench, bench.config.replace(seed=1)).network is not trained.network
+    assert trained.scores["energy"]["fid"] > 0
+
+
+def test_removals_that_share_the_network_of_the_default_come_first(monkeypatch):
+    climbed = []
+    rungs = ladder.Ladder("mnist", 1)
+    monkeypatch.setattr(rungs, "climb", lambda part, rung, config, seed: climbed.append((part, rung)))
+    ladder.climb_all(rungs, 0)
+    removals = [rung for part, rung in climbed if part == "removals"]
+    shared = ["the default", *(f"without {name}" for name in ladder.SAMPLING)]
+    assert set(removals[:4]) == set(shared)
+    assert set(removals) == set(ladder.removals("mnist"))
+
+
+def ladder_rows():
+    rows = []
+    for part, rung, fid in (
+        ("ladder", "the paper", 700.0),
+        ("ladder", "+ biases", 600.0),
+        ("removals", "without x", 9),
+    ):
+        for seed in range(2):
+            scores = {"drawn": {"fid": fid + seed, "recall": 0.5}, "purity": 0.9, "probe": 0.8}
+            rows.append({"data": "mnist", "part": part, "rung": rung, "seed": seed, **scores})
+    rows.append({"data": "mnist", "part": "removals", "rung": "without y", "seed": 0, "diverged": "at step 3"})
+    return rows
+
+
+def test_the_table_of_the_ladder():
+    lines = ladder_page.table(ladder_rows(), "mnist").splitlines()
+    assert lines[2] == "| the paper | 2 | 700.5 ± 0.5 | 0.500 ± 0.000 | 0.900 ± 0.000 | 0.800 ± 0.000 |  |"
+    assert lines[-1] == "| without y | 1 | diverged | diverged | diverged | diverged | diverged |"
+
+
+def test_the_figure_of_the_ladder_shows_every_seed():
+    (axes, *_) = ladder_page.draw(ladder_rows()).axes
+    dots = [x for line in axes.lines if line.get_marker() == "o" for x in line.get_xdata()]
+    assert sorted(dots) == [9, 10, 600, 601, 700, 701]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "the paper",
+        "+ biases",
+        "without x",
+        "without y",
+    ]

@@ -14,7 +14,8 @@ A reading is a dict. `READING` has every entry with the value that the text sugg
     gradient         "fixed": c is constant in the second step, as the paper says. "through": it is differentiated
     learning_rate, initial_std, weight_decay, iterations, sharpness, normalize
                      as in `capspoe train`
-    epochs, images   of training
+    epochs, images, seed
+                     of training
 """
 
 from typing import Any
@@ -54,6 +55,7 @@ READING: Reading = {
     "normalize": "lower",
     "epochs": 5,
     "images": 12_800,
+    "seed": 0,
 }
 BATCH = 128
 MOMENTUM = 0.9
@@ -176,12 +178,12 @@ def update(reading: Reading) -> Update:
     return kind(**states)
 
 
-def train(network: Network, codes: np.ndarray, reading: Reading, seed: int = 0) -> Network:
+def train(network: Network, codes: np.ndarray, reading: Reading) -> Network:
     """A network with the same codec and capsules that were trained by a reading."""
-    layer = ReadingLayer(network.codec.capsules, network.top.upper, reading, seed)
+    layer = ReadingLayer(network.codec.capsules, network.top.upper, reading, reading["seed"])
     stage = CapsuleStage(
         0,
-        Schedule(reading["epochs"], BATCH, seed=seed),
+        Schedule(reading["epochs"], BATCH, seed=reading["seed"]),
         update(reading),
         learning_rate=reading["learning_rate"],
         momentum=MOMENTUM,

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from benchmarks.quality import literal
 from benchmarks.quality.readings import READING, Differentiated, ReadingLayer, train, update
 
 from capspoe import data
@@ -64,3 +65,36 @@ def test_biases_start_and_learn_as_the_reading_says(model):
     trained = train(model, codes, READING | {"epochs": 2, "visible_bias": "zero", "hidden_bias": True}).top
     assert trained.a.any()
     assert trained.b.any()
+
+
+class Scored:
+    """Readings with a given blurred FID, in the place of a search."""
+
+    def __init__(self, scores):
+        self.rows = [{"reading": READING | change, "factors": {"1": {"fid_blurred": fid}}} for change, fid in scores]
+
+    def best(self, count, **fixed):
+        return literal.best_readings(self.rows, count, **fixed)
+
+
+def test_the_best_change_is_combined_with_the_next():
+    search = Scored(
+        [
+            ({}, 60),
+            ({"learning_rate": 0.02}, 50),
+            ({"on": "half"}, 55),
+            ({"learning_rate": 0.005}, 58),
+            ({"seed": 1}, 1),
+        ]
+    )
+    changes = [literal.changes_of(reading) for reading in literal.combinations(search)]
+    # The rate of the best reading wins over another rate.
+    assert changes == [{"learning_rate": 0.02, "on": "half"}, {"learning_rate": 0.02}]
+
+
+def test_a_seed_changes_the_weights(model):
+    codes = codes_in_memory(model, data.load("digits", "train").pixels[:128])
+    short = READING | {"epochs": 1}
+    one = train(model, codes, short).top.w_JNMI
+    assert torch.equal(one, train(model, codes, short).top.w_JNMI)
+    assert not torch.equal(one, train(model, codes, short | {"seed": 1}).top.w_JNMI)

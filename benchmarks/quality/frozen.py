@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
+import torch
 
 import capspoe
 from capspoe.config import Config
 from capspoe.data import Dataset
 from capspoe.evaluate.data import EvaluationData, Split, in_memory
+from capspoe.model.autoencoder import ConvAutoencoder
+from capspoe.model.codec import Codec
 from capspoe.run.bundled import BUNDLED
 from capspoe.run.model import CapsulePoE
 from capspoe.run.train import image_shape, open_images
@@ -42,8 +45,14 @@ def stage_1(config: Config) -> dict[str, Any]:
     return values
 
 
-def codec_digest(config: Config) -> str:
+def codec_name(config: Config, tied: bool) -> str:
     """A name for the autoencoder of these settings, as this version of the code trains it."""
+    kind = "-tied" if tied else ""
+    return f"{config.data}-{config.channels}{kind}-{codec_digest(config)}"
+
+
+def codec_digest(config: Config) -> str:
+    """Of what the autoencoder depends on."""
     digest = hashlib.sha256(json.dumps(stage_1(config), sort_keys=True).encode())
     package = Path(capspoe.__file__).parent
     for source in SOURCES:
@@ -51,23 +60,41 @@ def codec_digest(config: Config) -> str:
     return digest.hexdigest()[:12]
 
 
-def with_trained_codec(config: Config) -> CapsulePoE:
+def tie_filters(codec: Codec) -> None:
+    """Give the decoder the encoder's filters: those of a transposed convolution have the same shape."""
+    assert isinstance(codec, ConvAutoencoder)
+    for down, up in ((codec.down_2, codec.up_1), (codec.down_1, codec.up_2)):
+        assert up.weight.shape == down.weight.shape, "only the mirrored decoder has the encoder's filters"
+        up.weight = down.weight
+
+
+def with_trained_codec(config: Config, tied: bool = False) -> CapsulePoE:
     """A network of these settings whose autoencoder is trained and whose capsules are not.
 
     The network that ships with the package lends its autoencoder if its settings are the same.
+
+    Parameters
+    ----------
+    config : the settings
+    tied : whether encoder and decoder share their filters
     """
     shipped = CapsulePoE.load(BUNDLED)
-    if stage_1(config) == stage_1(shipped.config):
+    if stage_1(config) == stage_1(shipped.config) and not tied:
         return CapsulePoE.build(config, shipped.image, shipped.codec).eval()
     images = open_images(config)
     network = CapsulePoE.build(config, image_shape(config, images))
-    file = FOLDER / f"{config.data}-{config.channels}-{codec_digest(config)}.safetensors"
+    if tied:
+        tie_filters(network.codec)
+    file = FOLDER / f"{codec_name(config, tied)}.safetensors"
     if file.exists():
         network.codec.load_state_dict(safetensors.torch.load_file(file))
         return network.eval()
     fit(network, images, [codec_stage(config)])
     FOLDER.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.contiguous() for name, tensor in network.codec.state_dict().items()}
+    # Copies: the file format refuses tensors that share memory, as tied filters do.
+    weights = {}
+    for name, tensor in network.codec.state_dict().items():
+        weights[name] = tensor.clone(memory_format=torch.contiguous_format)
     safetensors.torch.save_file(weights, file)
     return network
 
@@ -75,11 +102,14 @@ def with_trained_codec(config: Config) -> CapsulePoE:
 class StoredCodes(EvaluationData):
     """Evaluation data whose codes are stored in runs/codecs, since a script that resumes needs them again."""
 
+    def __init__(self, network: CapsulePoE, samples: int, tied: bool) -> None:
+        super().__init__(network, samples)
+        self.tied = tied
+
     def load(self, dataset: Dataset) -> Split:
         pixels, labels = in_memory(dataset)
-        config = self.network.config
         split = "test" if dataset is self.test_set else "train"
-        file = FOLDER / f"{config.data}-{config.channels}-{codec_digest(config)}-{split}.npy"
+        file = FOLDER / f"{codec_name(self.network.config, self.tied)}-{split}.npy"
         if not file.exists():
             FOLDER.mkdir(parents=True, exist_ok=True)
             np.save(file, codes_in_memory(self.network, pixels))
@@ -93,11 +123,12 @@ class FrozenCodes:
     ----------
     config : settings; those of the capsules do not matter
     samples : number of generated images that are scored
+    tied : whether encoder and decoder share their filters
     """
 
-    def __init__(self, config: Config, samples: int) -> None:
-        self.network = with_trained_codec(config)
-        self.data = StoredCodes(self.network, samples)
+    def __init__(self, config: Config, samples: int, tied: bool = False) -> None:
+        self.network = with_trained_codec(config, tied)
+        self.data = StoredCodes(self.network, samples, tied)
 
     @property
     def codes(self) -> np.ndarray:

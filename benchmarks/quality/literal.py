@@ -1,12 +1,13 @@
 """Search for the reading of the paper that reproduces its Figure 3.
 
-    python -m benchmarks.quality.literal [DATA ...] [--size paper] [--count N]
+    python -m benchmarks.quality.literal [DATA ...] [--size paper|tied] [--count N]
     python -m benchmarks.quality.literal --figure-1 docs/figures/routing-literal.svg
 
 `readings.py` lists what the text leaves open. On MNIST at the small size each entry is varied alone in short
 trainings, the best changes are combined, and the best of all are trained for longer (successive halving) and with two
 more seeds. Other data sets and the paper's size get the best short training of MNIST, as the text has it and with
-full weights on the way down, each with and without routing.
+full weights on the way down, each with and without routing. The size "tied" is the small one with an autoencoder
+whose decoder has the encoder's filters.
 
 Samples are the paper's: one capsule on, its neurons sigmoid(N(0, 1)), all others 0, reverse routing (uniform, since a
 single capsule agrees with itself), decoder; nothing is fitted. "factor" multiplies a capsule's logits: 1 is the text.
@@ -54,8 +55,8 @@ from capspoe.run.pictures import tile, write_png
 
 DEPENDS = (*records.TRAINING, "evaluate")
 DATA = ("mnist", "fashion-mnist", "cifar10")
-CHANNELS = {"small": 32, "paper": 128}
-AUTOENCODER_EPOCHS = {"small": 3, "paper": 1}
+CHANNELS = {"small": 32, "paper": 128, "tied": 32}
+AUTOENCODER_EPOCHS = {"small": 3, "paper": 1, "tied": 3}
 SAMPLES = 1000
 BLUR = 1.5  # pixels
 POSES = 500  # images whose poses are compared with N(0, 1)
@@ -172,7 +173,7 @@ class Search:
         self.record = f"literal-{name}-{size}"
         config = preset(data=name, literal=True)
         config = config.replace(channels=CHANNELS[size], autoencoder_epochs=AUTOENCODER_EPOCHS[size])
-        self.frozen = FrozenCodes(config, SAMPLES)
+        self.frozen = FrozenCodes(config, SAMPLES, tied=size == "tied")
         self.judge = Judge(self.frozen.data)
         self.pictures = Path("runs") / self.record
         self.rows: list[dict[str, Any]] = records.read(self.record, default=[])

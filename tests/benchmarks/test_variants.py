@@ -46,6 +46,17 @@ def test_variants_share_an_autoencoder_and_targets(bench, tmp_path):
     assert set(scores["damaged probe"]) == {"hole", "missing side", "fragments"}
 
 
+def test_tied_filters_stay_tied_and_are_stored(bench):
+    config = bench.config.replace(upsampling="mirrored")
+    codec = frozen.with_trained_codec(config, tied=True).codec
+    assert codec.up_1.weight is codec.down_2.weight
+    again = frozen.with_trained_codec(config, tied=True).codec
+    assert again.up_2.weight is again.down_1.weight
+    torch.testing.assert_close(again.state_dict(), codec.state_dict())
+    untied = frozen.with_trained_codec(config).codec
+    assert (untied.up_1.weight != untied.down_2.weight).any()
+
+
 def test_a_control_replaces_the_weights(bench):
     config = bench.config.replace(epochs=1)
     layer = routing.controlled_layer(config, bench.frozen.network.codec.capsules, "shuffled")

@@ -128,7 +128,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
             cells = []
             for score in SCORES:
                 values = mean_and_range([value_of(row, score) for row in own])
-                cells.append(f"{values['mean']:.4g} ± {values['half_range']:.2g}")
+                digits = 1 if score == ("fid",) else 3
+                cells.append(f"{values['mean']:.{digits}f} ± {values['half_range']:.{digits}f}")
             lines.append(f"| {name} | {variant} | {len(own)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

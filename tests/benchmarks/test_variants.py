@@ -89,8 +89,8 @@ def test_a_summary_has_means_and_half_ranges():
         scores["damaged probe"] = {"hole": 0.8, "missing side": 0.7, "fragments": 0.6}
         rows.append({"data": "mnist", "variant": "routing", "seed": seed} | scores)
     last = routing.summary(rows).splitlines()[-1]
-    assert last.startswith("| mnist | routing | 2 | 8.5 ± 0.5 | 0.8 ± 0 | 0.9 ± 0 | 0.93 ± 0 |")
-    assert "| 0.55 ± 0.05 | 0.4 ± 0 |" in last
+    assert last.startswith("| mnist | routing | 2 | 8.5 ± 0.5 | 0.800 ± 0.000 | 0.900 ± 0.000 | 0.930 ± 0.000 |")
+    assert "| 0.550 ± 0.050 | 0.400 ± 0.000 |" in last
 
 
 def test_the_ladder_leads_from_the_paper_to_the_default():

@@ -8,7 +8,7 @@ codes of one of two autoencoders: the paper's, and from the rung "code noise" on
 change only how samples are drawn, so they share the network of the rung before.
 
 Each rung adds a row to the record `ladder`, and rungs with a row are skipped. `drawn` are samples as the rung draws
-them; `energy` are 1,000 of the energy's own samples, where it has any (gaussian neurons and the gate). The other
+them; `energy` are 500 of the energy's own samples, where it has any (gaussian neurons and the gate). The other
 scores are those of `variants.py`. `python -m benchmarks.pages.ladder` makes the table and the figure.
 """
 
@@ -48,7 +48,7 @@ DEPARTURES: dict[str, tuple[str, ...]] = {
     "prior scale": ("prior_scale",),
     "logit scale": ("logit_scale",),
 }
-ENERGY_SAMPLES = 1000
+ENERGY_SAMPLES = 500
 SAMPLING = ("fitted prior", "prior scale", "logit scale")  # departures that need no training
 
 

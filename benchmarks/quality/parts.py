@@ -36,6 +36,7 @@ from benchmarks.quality.variants import KnownTargets, RidgeProbe, flat_poses, me
 from capspoe import data
 from capspoe.config import Config, preset
 from capspoe.data import ArrayDataset, Images
+from capspoe.errors import DivergedError
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.evaluate.data import encode_codes
 from capspoe.model.build import build_layers
@@ -55,6 +56,7 @@ DEPENDS = (*records.TRAINING, "infer/audit.py", "evaluate/clustering.py")
 TRAIN_IMAGES = 20_000
 TEST_IMAGES = 5_000
 IMAGE = (28, 28, 1)
+PIXELS_RATE = 1e-3  # with patches of pixels, sharp routing diverges at the default rate
 SEEN = Views(azimuth=Range(-60, 60), elevation=Range(20, 45))
 NEW_VIEWS = {
     "azimuth": SEEN._replace(azimuth=Range(60, 100)),
@@ -68,6 +70,7 @@ class Setting(NamedTuple):
     codec: Codec
     train: Images
     tests: dict[str, Images]
+    learning_rate: float = preset("small").learning_rate
 
 
 def clean(split: str, count: int) -> Images:
@@ -87,7 +90,7 @@ def digits(codec: Codec, with_clutter: bool) -> Setting:
     if with_clutter:
         train = cluttered(train, 0)
     test = clean("test", TEST_IMAGES)
-    return Setting(codec, train, {"clean": test, "cluttered": cluttered(test, 1)})
+    return setting_of(codec, train, {"clean": test, "cluttered": cluttered(test, 1)})
 
 
 def views(codec: Codec | None = None) -> Setting:
@@ -98,7 +101,13 @@ def views(codec: Codec | None = None) -> Setting:
         tests[name] = draw_shapes(TEST_IMAGES, held_out, 2 + number)
     if codec is None:
         codec = trained_autoencoder(train.pixels)
-    return Setting(codec, train, tests)
+    return setting_of(codec, train, tests)
+
+
+def setting_of(codec: Codec, train: Images, tests: dict[str, Images]) -> Setting:
+    """The same learning rate for all variants of a trial."""
+    setting = Setting(codec, train, tests)
+    return setting._replace(learning_rate=PIXELS_RATE) if isinstance(codec, Pixels) else setting
 
 
 def trained_autoencoder(pixels: np.ndarray) -> Codec:
@@ -183,8 +192,13 @@ class Measurement:
             if name not in self.trials:
                 self.trials[name] = Trial(TRIALS[name]())
             began = time.monotonic()
+            trial = self.trials[name]
             config = preset("small").replace(epochs=self.epochs, min_steps=0, seed=seed, **settings)
-            row = key | self.trials[name].measure(config, control)
+            config = config.replace(learning_rate=trial.setting.learning_rate)
+            try:
+                row = key | trial.measure(config, control)
+            except DivergedError as error:
+                row = key | {"diverged": str(error)}
             row["seconds"] = round(time.monotonic() - began, 1)
             self.rows.append(row)
             records.write(RECORD, self.rows, DEPENDS, extends=True)
@@ -196,16 +210,20 @@ def summary(rows: Sequence[dict[str, Any]], score: str) -> str:
     lines = []
     for name in dict.fromkeys(row["trial"] for row in rows):
         own = [row for row in rows if row["trial"] == name]
-        tests = [key for key, value in own[0].items() if isinstance(value, dict)]
+        tests = list(dict.fromkeys(key for row in own for key, value in row.items() if isinstance(value, dict)))
         lines += ["", f"| {name}, {score} | seeds | " + " | ".join(tests) + " |", "|---|---|" + "---|" * len(tests)]
         for variant in dict.fromkeys(row["variant"] for row in own):
-            seeds = [row for row in own if row["variant"] == variant]
-            cells = []
-            for test in tests:
-                values = mean_and_range([row[test][score] for row in seeds])
-                cells.append(f"{values['mean']:.3f} ± {values['half_range']:.3f}")
+            seeds = [row for row in own if row["variant"] == variant and "diverged" not in row]
+            cells = [cell([row[test][score] for row in seeds]) for test in tests]
             lines.append(f"| {variant} | {len(seeds)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def cell(numbers: Sequence[float]) -> str:
+    if not numbers:
+        return "diverged"
+    values = mean_and_range(numbers)
+    return f"{values['mean']:.3f} ± {values['half_range']:.3f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

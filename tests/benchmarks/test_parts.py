@@ -101,7 +101,8 @@ def test_a_summary_has_a_table_for_each_trial():
         for seed, probe in enumerate((0.8, 0.9)):
             scores = {test: {"probe": probe, "gate": 0.5, "purity": 0.6} for test in tests}
             rows.append({"trial": trial, "variant": "routing", "seed": seed} | scores)
+    rows.append({"trial": "views", "variant": "negated", "seed": 0, "diverged": "at step 3"})
     lines = parts.summary(rows, "probe").splitlines()
     assert "| pixels, probe | seeds | clean | cluttered |" in lines
     assert "| routing | 2 | 0.850 ± 0.050 | 0.850 ± 0.050 |" in lines
-    assert lines[-1] == "| routing | 2 | 0.850 ± 0.050 |"
+    assert lines[-2:] == ["| routing | 2 | 0.850 ± 0.050 |", "| negated | 0 | diverged |"]

@@ -92,6 +92,18 @@ def test_the_best_change_is_combined_with_the_next():
     assert changes == [{"learning_rate": 0.02, "on": "half"}, {"learning_rate": 0.02}]
 
 
+def test_the_best_reading_is_that_of_the_logits_that_undo_sharing():
+    rows = [
+        {
+            "reading": READING | {"reconstruction": "together"},
+            "factors": {"1": {"fid_blurred": 80}, "20": {"fid_blurred": 20}},
+        },
+        {"reading": READING, "factors": {"1": {"fid_blurred": 60}}},
+    ]
+    assert literal.best_readings(rows, 1) == [rows[0]["reading"]]
+    assert literal.best_readings(rows, 1, **literal.KINDS["alone"]) == [READING]
+
+
 def test_a_seed_changes_the_weights(model):
     codes = codes_in_memory(model, data.load("digits", "train").pixels[:128])
     short = READING | {"epochs": 1}

@@ -132,7 +132,8 @@ class Ladder:
 
     def trained(self, bench: Workbench, config: Config) -> Trained:
         """The network of the last rung, if it was trained by the same settings; else a new one."""
-        same = {"prior": "fitted", "prior_scale": 1.0, "logit_scale": 1.0}  # do not matter for training
+        # These do not matter for the training of capsules.
+        same = {"prior": "fitted", "prior_scale": 1.0, "logit_scale": 1.0, "recognition_steps": 0}
         key = config.replace(**same)
         if self.last is None or self.last.config != key:
             network = bench.train(config)

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks import records
-from benchmarks.quality.ladder import DATA, RECORD
+from benchmarks.quality.ladder import RECORD
 from benchmarks.quality.variants import mean_and_range
 
 Row = dict[str, Any]
@@ -35,6 +35,15 @@ def rungs_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
     ladder = [row for row in rows if row["part"] == "ladder"]
     removals = [row for row in rows if row["part"] == "removals" and row["rung"] != "the default"]
     return list(dict.fromkeys((row["part"], row["rung"]) for row in (*ladder, *removals)))
+
+
+def data_sets(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["data"] for row in rows))
+
+
+def count_of_ladder(rungs: Sequence[tuple[str, str]]) -> int:
+    """Number of rungs of the ladder, which come before the removals."""
+    return sum(part == "ladder" for part, _ in rungs)
 
 
 def rows_of(rows: Sequence[Row], name: str, rung: tuple[str, str]) -> list[Row]:
@@ -74,12 +83,12 @@ def cell(rows: Sequence[Row], score: str) -> str:
 def draw(rows: Sequence[Row]) -> Figure:
     """A panel for each score: rungs from top to bottom, a dot for each seed, a line through the means."""
     rungs = rungs_of(rows)
-    first_removal = [part for part, _ in rungs].index("removals")
+    first_removal = count_of_ladder(rungs)
     # A gap separates the ladder from the removals.
     height = np.array([float(n + (n >= first_removal)) for n in range(len(rungs))])
     figure = Figure(figsize=(10.5, 0.32 * len(rungs) + 1.3), layout="constrained")
     for axes, score in zip(figure.subplots(1, len(PANELS), sharey=True), PANELS, strict=True):
-        for name in DATA:
+        for name in data_sets(rows):
             draw_score(axes, rows, name, score, height)
         axes.set_title(score, fontsize=10)
         axes.grid(alpha=0.3)
@@ -87,14 +96,14 @@ def draw(rows: Sequence[Row]) -> Figure:
             axes.set_xscale("log")
             axes.set_yticks(height, [rung for _, rung in rungs])
             axes.invert_yaxis()
-            axes.legend(fontsize=8, loc="upper right")
+            axes.legend(fontsize=8, loc="upper left")
     return figure
 
 
 def draw_score(axes: Axes, rows: Sequence[Row], name: str, score: str, height: np.ndarray) -> None:
     rungs = rungs_of(rows)
     numbers = [values(rows_of(rows, name, rung), score) for rung in rungs]
-    first_removal = [part for part, _ in rungs].index("removals")
+    first_removal = count_of_ladder(rungs)
     colour = COLOURS[name]
     label = name
     for part in (slice(0, first_removal), slice(first_removal, None)):
@@ -111,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/figures/ladder.svg"))
     options = parser.parse_args(arguments)
     rows = records.read(RECORD)
-    for name in DATA:
+    for name in data_sets(rows):
         print(f"\n{name}\n\n{table(rows, name)}")
     draw(rows).savefig(options.out)
 

@@ -2,7 +2,8 @@
 
     python -m benchmarks.quality.ladder [DATA ...] [--seeds N] [--epochs N]
 
-The first rung is `--literal` at the small size. Each rung adds one departure to the rung before; the last one is the
+The first rung has the settings of `--literal` at the small size, but each capsule reconstructs alone, as it does with
+the gate. Each rung adds one departure to the rung before; the last one is the
 default. Then each departure is removed from the default alone. All rungs train their capsules for the same epochs, on
 codes of one of two autoencoders: the paper's, and from the rung "code noise" on the default's. The last three rungs
 change only how samples are drawn, so they share the network of the rung before.
@@ -35,6 +36,7 @@ STAGE_1 = (
     "autoencoder_weight_decay", "autoencoder_batch_size", "warmup", "clip_norm", "min_steps", "upsampling",
     "edge_weight",
 )  # fmt: skip
+ALONE: dict[str, Any] = {"reconstruction": "alone", "learning_rate": 0.02, "initial_std": 0.05, "logit_scale": 1.0}
 # Each departure: its name, and the settings that take the default's value.
 DEPARTURES: dict[str, tuple[str, ...]] = {
     "biases": ("bias",),
@@ -57,8 +59,8 @@ def default(name: str) -> Config:
 
 
 def literal(name: str) -> Config:
-    """The paper's settings at the small size."""
-    return preset(data=name, literal=True).replace(channels=default(name).channels, autoencoder_epochs=3)
+    """The paper's settings at the small size, each capsule alone."""
+    return preset(data=name, literal=True).replace(channels=default(name).channels, autoencoder_epochs=3, **ALONE)
 
 
 def rungs(name: str) -> dict[str, Config]:

@@ -323,7 +323,7 @@ def draw_figure_1(path: Path) -> None:
         channels=CHANNELS["small"], autoencoder_epochs=AUTOENCODER_EPOCHS["small"], layers="10x16"
     )
     frozen = FrozenCodes(config, SAMPLES)
-    (reading,) = best_readings(records.read("literal-mnist-small"), 1, **(KINDS["alone"] | FIRST))
+    (reading,) = best_readings(records.read("literal-mnist-small"), 1, **(KINDS["together"] | FIRST))
     network = train(frozen.network, frozen.codes, reading | {"iterations": 3})
     view = routed(network, frozen.data.test.pixels[0])
     write(draw_routing(view, "test image 0", str(frozen.data.test.labels[0])), path)

@@ -50,8 +50,8 @@ from capspoe.training.update import Update
 
 DEPENDS = records.TRAINING
 SCORED = 10_000  # images of each split
-GROUP_IMAGES = 2_500  # that a capsule is fitted to at most
-REGRESSION_STEPS = 80  # with 30, as for codes, the likelihood is several nats lower
+GROUP_IMAGES = 1_500  # that a capsule is fitted to at most
+REGRESSION_STEPS = 60  # with 30, as for codes, the likelihood is several nats lower
 CHAINS = 32
 CHAINS_RATE = 1e-3  # learning rate; with 3e-3 the chains leave the images' poses within twenty steps
 BINARISATION_SEED = 0
@@ -147,7 +147,7 @@ def k_means(x: np.ndarray, clusters: int, seed: int) -> Tensor:
 def capsules(layers: str, images: Images, choices: Choices, seed: int, chains: bool = False) -> Bounds:
     model = CapsulePoE.build(Config(codec="pixels", layers=layers, iterations=1, seed=seed), (28, 28, 1))
     layer = model.top
-    start = LowRankStart(GROUP_IMAGES, choices.ridge, REGRESSION_STEPS, seed)
+    start = LowRankStart(GROUP_IMAGES, choices.ridge, REGRESSION_STEPS, seed, avoid_far_modes=True)
     targets = KMeansTargets(layer.upper[0], seed)
     if chains:
         update: Update = PersistentChains(layer, CHAINS, gate_loss_weight=0.0, seed=seed)

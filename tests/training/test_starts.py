@@ -6,6 +6,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
+from capspoe.infer.chains import PoseDensity
 from capspoe.infer.likelihood import log_weight
 from capspoe.model.codec import Codec
 from capspoe.model.layer import CapsuleLayer
@@ -143,3 +144,19 @@ def test_other_layers_start_at_random(options):
     before = given.layer.w_JNMI.clone()
     LowRankStart().begin(given)
     assert torch.equal(given.layer.w_JNMI, before)
+
+
+@torch.no_grad()
+def test_a_far_mode_is_found_and_avoided():
+    """A pattern of forty pixels that no code shows, but that adds up to most of the mass."""
+    w_NV = torch.cat([torch.full((1, 4), 0.5), torch.full((1, 40), 0.6)], 1)
+    a_V = torch.tensor([0.0] * 4 + [-6.0] * 40)
+    mean_V = torch.tensor([0.5] * 4 + [0.003] * 40)
+    pca = LogisticPCA(w_NV, a_V, torch.tensor([[1.0]]))
+    h = torch.linspace(-10, 40, 20_001)[:, None]
+    log_density = PoseDensity(w_NV[None], a_V[None], -(w_NV @ mean_V)[None]).log_density(h[None])[0]
+    mass = torch.softmax(log_density, 0)
+    assert mass[h[:, 0] > 10].sum() > 0.9
+    assert pca.has_far_mode(mean_V, seed=0)
+    weaker = LogisticPCA(w_NV * 0.3, a_V, torch.tensor([[0.1]]))
+    assert not weaker.has_far_mode(mean_V, seed=0)

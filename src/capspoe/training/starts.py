@@ -31,7 +31,7 @@ from torch import Tensor
 
 from capspoe.data import evenly_spaced
 from capspoe.infer.chains import PoseDensity
-from capspoe.infer.likelihood import Mixture
+from capspoe.infer.likelihood import Mixture, Modes, far_starts
 from capspoe.model.layer import MARGIN, CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.model.noise import Noise
@@ -45,6 +45,10 @@ REGRESSION_STEPS = 30
 NEGLIGIBLE = 0.03  # an image that counts less than this for a capsule is left out
 POWER_STEPS = 3  # of the randomised singular value decomposition
 POSES = 200  # draws that estimate the integral of a capsule's density
+FAR_STARTS = 24  # random ones of the search for far modes
+FAR_SQUARE = 4.0  # a mode is far if its squared distance, by the poses' covariance, is this many times the usual
+FAR_MASS = 0.02  # share of the integral that a far mode may hold
+RAISE, RAISES = 1.4, 8  # factor on the ridge while there is one, and how often at most
 LARGEST_LOGIT = -math.log(MARGIN)  # of units that never change, as in `CapsuleLayer.start_from`
 
 
@@ -115,12 +119,14 @@ class LowRankStart:
     ridge : l2 penalty of the regression
     steps : of the regression
     seed : of the draws that normalise each capsule's density
+    avoid_far_modes : raise a capsule's ridge while its density has a heavy mode far from the poses of its group
     """
 
     images: int = GROUP_IMAGES
     ridge: float = RIDGE
     steps: int = REGRESSION_STEPS
     seed: int = 0
+    avoid_far_modes: bool = False
 
     @torch.no_grad()
     def begin(self, inputs: LayerInputs) -> None:
@@ -150,7 +156,7 @@ class LowRankStart:
         covariances = torch.eye(N).to(layer.b).repeat(J, 1, 1)
         for j, group in enumerate(groups):
             x_nV = group.x_nIM.flatten(1).to(layer.w_JNMI)
-            pca = LogisticPCA.fit(x_nV, group.share_n, N, self.ridge, self.steps)
+            pca = self.logistic_pca(x_nV, group.share_n, N)
             rank = len(pca.w_NV)
             if rank == 0:
                 continue
@@ -161,6 +167,18 @@ class LowRankStart:
             layer.b[j] = -torch.einsum("nmi,im->n", layer.w_JNMI[j], offset_IM)
             covariances[j, :rank, :rank] += pca.covariance_NN
         return torch.zeros(J, N).to(layer.b), covariances
+
+    def logistic_pca(
+        self, x_nV: Float[Tensor, "n V"], share_n: Float[Tensor, " n"], dimensions: int
+    ) -> "LogisticPCA":
+        """Logistic PCA with the smallest ridge, from `ridge` upwards, at which no far mode counts."""
+        ridge = self.ridge
+        for _ in range(RAISES):
+            pca = LogisticPCA.fit(x_nV, share_n, dimensions, ridge, self.steps)
+            if not self.avoid_far_modes or len(pca.w_NV) == 0 or not pca.has_far_mode(share_n @ x_nV, self.seed):
+                break
+            ridge *= RAISE
+        return pca
 
 
 class Group(NamedTuple):
@@ -248,6 +266,17 @@ class LogisticPCA(NamedTuple):
         inverse_NN = (vectors / values.sqrt()) @ vectors.T
         return cls(inverse_NN @ v_NV, a_V, (vectors * values) @ vectors.T)
 
+    def has_far_mode(self, mean_V: Float[Tensor, " V"], seed: int) -> bool:
+        """Whether a mode far from the poses of the codes, whose mean is given, holds part of the density's mass."""
+        N = len(self.w_NV)
+        density = PoseDensity(self.w_NV[None], self.a_V[None], -(self.w_NV @ mean_V)[None])
+        modes = Modes.from_starts(density, far_starts(density, Noise.for_batch(FAR_STARTS, seed)))
+        covariance_NN = self.covariance_NN + torch.eye(N).to(self.w_NV)
+        square_K = (modes.h[0] @ torch.linalg.inv(covariance_NN) * modes.h[0]).sum(1)
+        near = pose_log_integrals(density, mean_V.new_zeros(1, N), covariance_NN[None], seed)
+        far = modes.log_mass[0].masked_fill(square_K < FAR_SQUARE * N, -torch.inf)
+        return bool(torch.logsumexp(far, 0) + N / 2 * math.log(2 * math.pi) > near + math.log(FAR_MASS))
+
 
 def whitened_components(
     x_nV: Float[Tensor, "n V"], share_n: Float[Tensor, " n"], dimensions: int
@@ -289,9 +318,16 @@ def log_integrals(
     layer: CapsuleLayer, mean: Float[Tensor, "J N"], covariance: Float[Tensor, "J N N"], seed: int
 ) -> Float[Tensor, " J"]:
     """log of the integral of each capsule's pose density, by importance sampling from a Gaussian."""
+    return pose_log_integrals(PoseDensity.of(layer), mean, covariance, seed)
+
+
+def pose_log_integrals(
+    density: PoseDensity, mean: Float[Tensor, "J N"], covariance: Float[Tensor, "J N N"], seed: int
+) -> Float[Tensor, " J"]:
+    """The same for any densities of poses."""
     J = len(mean)
     proposal = Mixture(mean.new_zeros(J, 1), mean[:, None], torch.linalg.inv(covariance)[:, None])
     index = torch.arange(J * POSES, device=mean.device)
     h_JCN = proposal.sample(POSES, Noise(seed, 0, index, mean.dtype))
-    log_weight = PoseDensity.of(layer).log_density(h_JCN) - proposal.log_density(h_JCN)
+    log_weight = density.log_density(h_JCN) - proposal.log_density(h_JCN)
     return torch.logsumexp(log_weight, 1) - math.log(POSES)

@@ -6,7 +6,9 @@ The log-likelihood of test images against the number of capsules, on training im
 are the other models of the record.
 """
 
+import argparse
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -58,7 +60,9 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args(arguments)
     draw(records.read("likelihood")).savefig(FIGURE)
     print(FIGURE.relative_to(records.ROOT))
 

@@ -48,7 +48,7 @@ from capspoe.training.stage import Schedule, Training
 from capspoe.training.starts import LowRankStart, MixtureStart
 from capspoe.training.update import Update
 
-DEPENDS = records.TRAINING
+DEPENDS = (*records.TRAINING, "infer")
 SCORED = 10_000  # images of each split
 GROUP_IMAGES = 1_500  # that a capsule is fitted to at most
 REGRESSION_STEPS = 60  # with 30, as for codes, the likelihood is several nats lower

@@ -106,6 +106,7 @@ def test_literal_is_what_the_paper_says():
     says = {
         "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0, "iterations": 3,
         "normalize": "lower", "agreement": "cosine", "gate_targets": "none", "autoencoder_optimizer": "sgd",
-        "prior": "standard", "logit_scale": 20, "prior_scale": 1, "reconstruction": "together", "hidden_states": "mean",
+        "prior": "standard", "logit_scale": 20, "prior_scale": 1, "reconstruction": "together",
+        "hidden_states": "mean",
     }  # fmt: skip
     assert {name: getattr(literal, name) for name in says} == says

@@ -330,17 +330,31 @@ def one_label_parts(rows: list[Record]) -> Parts:
 
 def likelihood_parts(rows: list[Record]) -> Parts:
     """The rows of benchmarks/quality/likelihood.py: bounds of the mean log-likelihood, the best model first."""
+    drawn = [row for row in rows if row["binarisation"] == "drawn"]
+    parts = {"likelihood": likelihood_table(drawn)}
+    parts["likelihood images"] = " or ".join(f"{count:,}" for count in sorted({row["images"] for row in drawn}))
+    return parts
+
+
+def likelihood_table(rows: list[Record]) -> str:
     shown_rows = []
     for row in sorted(rows, key=lambda row: -row["test"][0]):
         middles = [f"{sum(row[split]) / 2:.1f}" for split in ("train", "test")]
         apart = f"{abs(row['test'][1] - row['test'][0]):.2f}"
         shown_rows.append([likelihood_name(row["model"]), str(row["seed"]), *middles, apart, str(row["seconds"])])
     titles = ["model", "seed", "training images", "test images", "difference of both estimates", "seconds"]
-    return {
-        "likelihood": table(titles, shown_rows),
-        "likelihood images": " or ".join(f"{count:,}" for count in sorted({row["images"] for row in rows})),
-        "likelihood epochs": " or ".join(str(count) for count in sorted({row["epochs"] for row in rows})),
-    }
+    return table(titles, shown_rows)
+
+
+def likelihood_choices(rows: list[Record]) -> Parts:
+    """The rows of benchmarks/quality/likelihood.py --held-out: images that no model was fitted to."""
+    shown_rows = []
+    for row in rows:
+        settings = [f"{row['ridge']:g}", f"{row['temperature']:g}", str(row["rounds"])]
+        middles = [f"{sum(row[split]) / 2:.1f}" for split in ("train", "test")]
+        shown_rows.append([likelihood_name(row["model"]), *settings, *middles])
+    titles = ["model", "ridge", "temperature", "rounds", "training images", "held-out training images"]
+    return {"likelihood choices": table(titles, shown_rows)}
 
 
 def likelihood_name(model: str) -> str:
@@ -351,6 +365,8 @@ def likelihood_name(model: str) -> str:
     }
     if model.startswith("bernoullis-"):
         return f"mixture of {model.removeprefix('bernoullis-')} Bernoullis"
+    if model.endswith("-chains"):
+        return f"capspoe, {model.removesuffix('-chains')}, persistent chains"
     return names.get(model, f"capspoe, {model}")
 
 
@@ -367,6 +383,7 @@ OTHER_PARTS: dict[str, Callable[[Any], Parts]] = {  # of records that are not of
     "anomaly": anomaly_parts,
     "one_label": one_label_parts,
     "likelihood": likelihood_parts,
+    "likelihood-held-out": likelihood_choices,
     "vae": vae_parts,
 }
 

@@ -1,15 +1,22 @@
 """Measure the likelihood of binarised MNIST images, in nats, beside other models.
 
-    python -m benchmarks.quality.likelihood 20x16 bernoullis-20 bernoulli-rbm factor-analysers
+    python -m benchmarks.quality.likelihood 20x16 bernoullis-100 bernoulli-rbm factor-analysers
+    python -m benchmarks.quality.likelihood 100x24 --held-out 10000 --temperature 1
 
-Each argument is a model: JxN are capsules on pixels (`--codec pixels`), bernoullis-K is a mixture of K products of
-Bernoullis, bernoulli-rbm is scikit-learn's, factor-analysers is one factor analysis for each of twenty clusters.
-All see the same images, pixels above one half being 1. Rows are added to the record; one that is there is replaced.
+Each argument is a model: JxN are capsules on pixels (`--codec pixels`), JxN-chains are capsules that also learn by
+persistent chains, bernoullis-K is a mixture of K products of Bernoullis, bernoulli-rbm is scikit-learn's,
+factor-analysers is one factor analysis for each of twenty clusters. All see the same images. Each pixel was drawn
+once, 1 with its brightness as the probability, as in the literature; `--threshold` makes pixels above one half 1
+instead, which has less entropy. Rows are added to the record; one that is there is replaced.
 
-Capsules have one routing iteration, so that the likelihood is exact up to log Z, start as the logistic PCA of their
-group of images, and learn by persistent chains without the gate's loss. Afterwards the gate's bias is set so that
-each capsule is as probable as its group. Factor analysers have densities, so uniform noise is added to the pixels:
-the mean log density is then a lower bound of the log-likelihood.
+Capsules have one routing iteration, so that the likelihood is exact up to log Z. They start from the clusters of
+k-means, as the mixtures of Bernoullis do. Each becomes the logistic PCA of its images, then takes the images that it
+explains (`MixtureStart`). Chains start from the logistic PCA of the clusters. Afterwards the gate's bias is set so
+that each capsule is as probable as it is used. Factor analysers have densities, so uniform noise is added to the
+pixels: the mean log density is then a lower bound of the log-likelihood.
+
+With `--held-out K` the last K training images stand in for the test images, and the row goes to a record of its own:
+so the ridge, the temperature and the number of neurons were chosen.
 """
 
 import argparse
@@ -33,10 +40,21 @@ from capspoe import CapsulePoE, Config, data, fit
 from capspoe.infer.likelihood import LogZ, log_integrals, log_weight
 from capspoe.infer.rbm import log_partition_rbm
 from capspoe.model.layer import CapsuleLayer
-from capspoe.model.pixels import THRESHOLD
+from capspoe.training.capsule_stage import CapsuleStage
+from capspoe.training.codes import codes_in_memory
+from capspoe.training.pcd import PersistentChains
+from capspoe.training.prior_stage import fit_prior
+from capspoe.training.stage import Schedule, Training
+from capspoe.training.starts import LowRankStart, MixtureStart
+from capspoe.training.update import Update
 
-DEPENDS = records.TRAINING
+DEPENDS = (*records.TRAINING, "infer")
 SCORED = 10_000  # images of each split
+GROUP_IMAGES = 1_500  # that a capsule is fitted to at most
+REGRESSION_STEPS = 60  # with 30, as for codes, the likelihood is several nats lower
+CHAINS = 32
+CHAINS_RATE = 1e-3  # learning rate; with 3e-3 the chains leave the images' poses within twenty steps
+BINARISATION_SEED = 0
 HIDDEN = 500  # units of the RBM
 CLUSTERS = 20
 FACTORS = 16
@@ -44,18 +62,47 @@ EM_STEPS = 50
 
 
 class Images(NamedTuple):
-    """Training and test images, (n, 28, 28, 1) uint8."""
+    """Binary training and test images, (n, 28, 28, 1) uint8 with the values 0 and 255."""
 
     train: np.ndarray
     test: np.ndarray
 
+    @classmethod
+    def load(cls, limit: int, held_out: int, threshold: bool) -> "Images":
+        """MNIST; with `held_out` the last training images take the place of the test images."""
+        rng = np.random.default_rng(BINARISATION_SEED)
+
+        def binary(pixels: np.ndarray) -> np.ndarray:
+            limits = 0.5 if threshold else rng.random(pixels.shape, dtype=np.float32)
+            return np.where(pixels / 255 > limits, 255, 0).astype(np.uint8)
+
+        train = binary(data.load("mnist", "train").pixels)
+        test = binary(data.load("mnist", "test").pixels)
+        if held_out:
+            train, test = train[:-held_out], train[-held_out:]
+        return cls(train[:limit], test)
+
     def binary(self, split: str) -> Tensor:
         """Some images of a split as 0 and 1, (n, 784)."""
-        pixels = getattr(self, split)[:SCORED]
-        return torch.from_numpy((pixels / 255 > THRESHOLD).astype(np.float32)).flatten(1)
+        return torch.from_numpy(getattr(self, split)[:SCORED] / np.float32(255)).flatten(1)
 
     def all_binary(self) -> np.ndarray:
-        return (self.train / 255 > THRESHOLD).reshape(len(self.train), -1).astype(np.float32)
+        return (self.train / np.float32(255)).reshape(len(self.train), -1)
+
+
+class Choices(NamedTuple):
+    """What is chosen on held-out images.
+
+    ridge          of the logistic PCA
+    temperature    at which images are shared among capsules
+    rounds         of expectation maximisation
+    epochs         of scikit-learn's RBM, and of the persistent chains
+    """
+
+    ridge: float
+    temperature: float
+    rounds: int
+    epochs: int
 
 
 class Bounds(NamedTuple):
@@ -79,14 +126,41 @@ def bounds(images: Images, lower: Score, upper: Score | None = None) -> Bounds:
     return Bounds(both("train"), both("test"))
 
 
-def capsules(layers: str, images: Images, epochs: int, seed: int) -> Bounds:
-    config = Config(
-        codec="pixels", layers=layers, iterations=1, start="low-rank", chains=32, gate_loss_weight=0.0,
-        epochs=epochs, recognition_steps=0, seed=seed,
-    )  # fmt: skip
-    model = CapsulePoE.build(config, (28, 28, 1))
-    fit(model, images.train)
+class KMeansTargets:
+    """Clusters of k-means as the first groups of the capsules."""
+
+    def __init__(self, clusters: int, seed: int) -> None:
+        self.clusters = clusters
+        self.seed = seed
+
+    def find(self, training: Training) -> Tensor:
+        x = training.codes.reshape(len(training.codes), -1).astype(np.float32)
+        return k_means(x, self.clusters, self.seed).int()
+
+
+def k_means(x: np.ndarray, clusters: int, seed: int) -> Tensor:
+    """The cluster of each image (n, 784), fitted to about ten thousand of them."""
+    sample = x[:: max(1, len(x) // 10_000)]
+    return torch.from_numpy(KMeans(clusters, n_init=1, random_state=seed).fit(sample).predict(x)).long()
+
+
+def capsules(layers: str, images: Images, choices: Choices, seed: int, chains: bool = False) -> Bounds:
+    model = CapsulePoE.build(Config(codec="pixels", layers=layers, iterations=1, seed=seed), (28, 28, 1))
     layer = model.top
+    start = LowRankStart(GROUP_IMAGES, choices.ridge, REGRESSION_STEPS, seed, avoid_far_modes=True)
+    targets = KMeansTargets(layer.upper[0], seed)
+    if chains:
+        update: Update = PersistentChains(layer, CHAINS, gate_loss_weight=0.0, seed=seed)
+        schedule = Schedule(choices.epochs, seed=seed)
+        stage = CapsuleStage(0, schedule, update, targets, CHAINS_RATE, start=start)
+    else:
+        # No steps: the start is all.
+        stage = CapsuleStage(
+            0, Schedule(0), targets=targets, start=MixtureStart(start, choices.rounds, choices.temperature)
+        )
+    fit(model, images.train, [stage])
+    # One Gaussian for each capsule, where the annealing begins.
+    fit_prior(model, codes_in_memory(model, images.train), seed, components=1)
     low, high = log_integrals(layer, model.prior, seed)
     set_shares(layer, model.prior.use, (low + high) / 2)
     log_z = LogZ.of(layer, low, high)
@@ -106,9 +180,7 @@ def set_shares(layer: CapsuleLayer, share: Tensor, log_integral: Tensor) -> None
 def bernoullis(components: int, images: Images, seed: int) -> Bounds:
     """A mixture of products of Bernoullis, by expectation maximisation from k-means."""
     x = torch.from_numpy(images.all_binary())
-    sample = x[:: max(1, len(x) // 10_000)].numpy()
-    label = torch.from_numpy(KMeans(components, n_init=1, random_state=seed).fit(sample).predict(x.numpy())).long()
-    responsibility = F.one_hot(label, components).float()
+    responsibility = F.one_hot(k_means(x.numpy(), components, seed), components).float()
     for _ in range(EM_STEPS):
         count = responsibility.sum(0)
         log_share = (count / count.sum()).clamp_min(1e-9).log()
@@ -155,45 +227,60 @@ def factor_analysers(images: Images, seed: int) -> Bounds:
     return bounds(images, score)
 
 
-def measured(name: str, images: Images, epochs: int, seed: int) -> Bounds:
-    if re.fullmatch(r"[0-9]+x[0-9]+", name):
-        return capsules(name, images, epochs, seed)
+def measured(name: str, images: Images, choices: Choices, seed: int) -> Bounds:
+    if match := re.fullmatch(r"([0-9]+x[0-9]+)(-chains)?", name):
+        return capsules(match[1], images, choices, seed, chains=match[2] is not None)
     if match := re.fullmatch(r"bernoullis-([0-9]+)", name):
         return bernoullis(int(match[1]), images, seed)
     others: dict[str, Callable[[], Bounds]] = {
-        "bernoulli-rbm": partial(bernoulli_rbm, images, epochs, seed),
+        "bernoulli-rbm": partial(bernoulli_rbm, images, choices.epochs, seed),
         "factor-analysers": partial(factor_analysers, images, seed),
     }
     if name not in others:
-        raise SystemExit(f"{name} is no model: JxN, bernoullis-K, {', '.join(others)}")
+        raise SystemExit(f"{name} is no model: JxN, JxN-chains, bernoullis-K, {', '.join(others)}")
     return others[name]()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="MODEL")
+    parser.add_argument("--ridge", type=float, default=0.02)
+    parser.add_argument("--temperature", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--limit", type=int, default=60_000, help="training images")
+    parser.add_argument("--held-out", type=int, default=0, metavar="K", help="training images to choose by")
+    parser.add_argument("--threshold", action="store_true", help="binarise at one half instead of drawing pixels")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
-    images = Images(data.load("mnist", "train").pixels[: options.limit], data.load("mnist", "test").pixels)
-    rows: list[dict[str, Any]] = records.read("likelihood", [])
+    images = Images.load(options.limit, options.held_out, options.threshold)
+    choices = Choices(options.ridge, options.temperature, options.rounds, options.epochs)
+    record = "likelihood-held-out" if options.held_out else "likelihood"
     for name in options.models:
         began = time.monotonic()
-        result = measured(name, images, options.epochs, options.seed)
+        result = measured(name, images, choices, options.seed)
         row = {
             "model": name,
             "seed": options.seed,
+            "binarisation": "threshold" if options.threshold else "drawn",
             "images": len(images.train),
-            "epochs": options.epochs,
+            **choices._asdict(),
             "train": [round(value, 2) for value in result.train],
             "test": [round(value, 2) for value in result.test],
             "seconds": round(time.monotonic() - began),
         }
-        rows = [old for old in rows if (old["model"], old["seed"]) != (name, options.seed)] + [row]
         print(json.dumps(row), flush=True)
-        records.write("likelihood", rows, DEPENDS)
+        rows = [old for old in records.read(record, []) if not same_run(old, row)]
+        records.write(record, [*rows, row], DEPENDS, extends=True)
+
+
+def same_run(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Whether two rows have the same model, images and settings."""
+    results = ("train", "test", "seconds")
+    return {k: v for k, v in first.items() if k not in results} == {
+        k: v for k, v in second.items() if k not in results
+    }
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Likelihoods of the benchmark against every state enumerated."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.pages import likelihood_figure
 from benchmarks.pages.results import likelihood_parts
 from benchmarks.quality import likelihood
 
@@ -41,15 +43,51 @@ def test_a_mixture_of_bernoullis_sums_to_one(monkeypatch):
     assert result["total"] == pytest.approx(0, abs=1e-4)
 
 
+ROW = {"seed": 0, "binarisation": "drawn", "images": 20_000, "train": [-90.0, -89.8], "seconds": 12}
+
+
 def test_the_table_has_the_best_model_first():
-    row = {"seed": 0, "images": 20_000, "epochs": 10, "train": [-90.0, -89.8], "seconds": 12}
     parts = likelihood_parts(
         [
-            row | {"model": "bernoullis-20", "test": [-150.0, -150.0]},
-            row | {"model": "20x16", "test": [-100.1, -99.9]},
+            ROW | {"model": "bernoullis-20", "test": [-150.0, -150.0]},
+            ROW | {"model": "20x16", "test": [-100.1, -99.9]},
+            ROW | {"model": "20x16", "test": [-60.0, -60.0], "binarisation": "threshold"},
         ]
     )
     first, second = parts["likelihood"].splitlines()[2:]
     assert first == "| capspoe, 20x16 | 0 | -89.9 | -100.0 | 0.20 | 12 |"
     assert second.startswith("| mixture of 20 Bernoullis | 0 |")
-    assert (parts["likelihood images"], parts["likelihood epochs"]) == ("20,000", "10")
+    assert parts["likelihood images"] == "20,000"
+
+
+def test_the_curve_has_the_middles_of_both_bounds():
+    rows = [
+        ROW | {"model": "100x16", "test": [-98.2, -98.0]},
+        ROW | {"model": "20x16", "test": [-105.1, -104.9]},
+        ROW | {"model": "20x16-chains", "test": [-1.0, -1.0]},
+        ROW | {"model": "bernoullis-20", "test": [-150.0, -150.0]},
+    ]
+    axis = likelihood_figure.draw(rows).axes[0]
+    test_line, train_line, other = axis.lines
+    assert list(test_line.get_xdata()) == list(train_line.get_xdata()) == [20, 100]
+    assert list(test_line.get_ydata()) == pytest.approx([-105.0, -98.1])
+    assert list(train_line.get_ydata()) == pytest.approx([-89.9, -89.9])
+    assert list(other.get_ydata()) == [-150.0, -150.0]
+
+
+def test_pixels_are_drawn_once_with_their_brightness(monkeypatch):
+    pixels = np.full((2000, 28, 28, 1), 51, np.uint8)  # a fifth
+    monkeypatch.setattr(likelihood.data, "load", lambda name, split: SimpleNamespace(pixels=pixels))
+    images = likelihood.Images.load(1000, held_out=500, threshold=False)
+    assert (len(images.train), len(images.test)) == (1000, 500)
+    assert set(np.unique(images.train)) == {0, 255}
+    assert (images.train == 255).mean() == pytest.approx(0.2, abs=0.005)
+    again = likelihood.Images.load(1000, held_out=500, threshold=False)
+    assert np.array_equal(images.test, again.test)
+    assert not likelihood.Images.load(1000, held_out=0, threshold=True).train.any()
+
+
+def test_another_setting_is_another_row():
+    row = ROW | {"model": "20x16", "test": [-100.1, -99.9], "temperature": 1.0}
+    assert likelihood.same_run(row, row | {"test": [0.0, 0.0], "seconds": 5})
+    assert not likelihood.same_run(row, row | {"temperature": 20.0})

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from capspoe.errors import InputError
-from capspoe.infer.likelihood import log_partition, log_weight, score
+from capspoe.infer.chains import PoseDensity
+from capspoe.infer.likelihood import log_integrals, log_partition, log_weight, score
 from capspoe.infer.rbm import log_partition_rbm
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
@@ -63,3 +64,17 @@ def test_other_layers_have_no_such_likelihood():
     for options in ({"gate": "none"}, {"neurons": "binary"}):
         with pytest.raises(InputError, match="gaussian neurons"):
             log_partition(CapsuleLayer((3, 2), (2, 2), **options), CapsulePrior(2, 2, 1))
+
+
+@torch.no_grad()
+def test_a_mode_far_from_all_poses_counts():
+    """Forty units that no pose reaches add up to most of the integral; the exact one is a sum over a fine grid."""
+    layer = CapsuleLayer((44, 1), (1, 1), iterations=1, dtype=F64)
+    layer.w_JNMI[:] = torch.tensor([0.5] * 4 + [0.6] * 40, dtype=F64)
+    layer.a[:] = torch.tensor([0.0] * 4 + [-6.0] * 40, dtype=F64)[:, None]
+    layer.mu[:4] = 0.5
+    h = torch.linspace(-20, 60, 400_001, dtype=F64)
+    exact = torch.logsumexp(PoseDensity.of(layer).log_density(h[None, :, None]), 1) + (h[1] - h[0]).log()
+    low, high = log_integrals(layer, CapsulePrior(1, 1, 1).double())
+    assert low.item() == pytest.approx(exact.item(), abs=0.5)
+    assert high.item() == pytest.approx(exact.item(), abs=0.5)

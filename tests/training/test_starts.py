@@ -6,11 +6,12 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
+from capspoe.infer.chains import PoseDensity
 from capspoe.infer.likelihood import log_weight
 from capspoe.model.codec import Codec
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
-from capspoe.training.starts import LayerInputs, LowRankStart, RandomStart
+from capspoe.training.starts import LayerInputs, LogisticPCA, LowRankStart, MixtureStart, RandomStart
 from capspoe.training.targets import GateTargets
 from tiny import all_visible
 
@@ -79,10 +80,49 @@ def test_codes_are_likelier_than_after_a_random_start():
     for start in (RandomStart(), LowRankStart()):
         given = inputs()
         start.begin(given)
-        log_z = torch.logsumexp(log_weight(given.layer, all_visible(given.layer).float()), 0)
-        codes = given.at(np.arange(COUNT))
-        likelihood[type(start)] = (log_weight(given.layer, codes).mean() - log_z).item()
+        likelihood[type(start)] = exact_likelihood(given)
     assert likelihood[LowRankStart] > likelihood[RandomStart] + 0.1
+
+
+def exact_likelihood(given):
+    """Mean log-likelihood of all codes, with Z summed over every state."""
+    log_z = torch.logsumexp(log_weight(given.layer, all_visible(given.layer).float()), 0)
+    return (log_weight(given.layer, given.at(np.arange(COUNT))).mean() - log_z).item()
+
+
+def test_a_code_that_counts_twice_is_two_codes():
+    x_nV = own_codes(inputs(), 0).flatten(1)[:40].double()
+    twice = torch.cat([x_nV, x_nV[:15]])
+    share_n = torch.ones(40, dtype=torch.float64)
+    share_n[:15] = 2
+    weighted = LogisticPCA.fit(x_nV, share_n / 55, 2, ridge=0.1, steps=200)
+    repeated = LogisticPCA.fit(twice, torch.full((55,), 1 / 55, dtype=torch.float64), 2, ridge=0.1, steps=200)
+    torch.testing.assert_close(weighted.a_V, repeated.a_V)
+    # The sign of a component is free.
+    torch.testing.assert_close(weighted.w_NV.T @ weighted.w_NV, repeated.w_NV.T @ repeated.w_NV)
+
+
+@torch.no_grad()
+def test_capsules_take_the_images_that_they_explain():
+    """From groups of which a third is wrong, the exact likelihood rises."""
+    likelihood = []
+    for rounds in (0, 5):
+        given = inputs()
+        wrong = np.random.default_rng(1).random(COUNT) < 1 / 3
+        mixed = torch.where(torch.from_numpy(wrong), 1 - given.targets.capsule, given.targets.capsule)
+        given = LayerInputs(given.network, 0, given.codes, GateTargets.of(mixed, given.network, COUNT))
+        MixtureStart(LowRankStart(), rounds).begin(given)
+        likelihood.append(exact_likelihood(given))
+    assert likelihood[1] > likelihood[0] + 0.02
+
+
+@torch.no_grad()
+def test_a_high_temperature_fits_every_capsule_to_all_images():
+    given = inputs()
+    MixtureStart(LowRankStart(), rounds=1, temperature=1e6).begin(given)
+    first, second = given.layer.w_JNMI.flatten(2)
+    torch.testing.assert_close(first.T @ first, second.T @ second, atol=1e-3, rtol=0)
+    torch.testing.assert_close(given.layer.a[0], given.layer.a[1], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("options", [{"neurons": 9}, {"neurons": 2}])
@@ -104,3 +144,19 @@ def test_other_layers_start_at_random(options):
     before = given.layer.w_JNMI.clone()
     LowRankStart().begin(given)
     assert torch.equal(given.layer.w_JNMI, before)
+
+
+@torch.no_grad()
+def test_a_far_mode_is_found_and_avoided():
+    """A pattern of forty pixels that no code shows, but that adds up to most of the mass."""
+    w_NV = torch.cat([torch.full((1, 4), 0.5), torch.full((1, 40), 0.6)], 1)
+    a_V = torch.tensor([0.0] * 4 + [-6.0] * 40)
+    mean_V = torch.tensor([0.5] * 4 + [0.003] * 40)
+    pca = LogisticPCA(w_NV, a_V, torch.tensor([[1.0]]))
+    h = torch.linspace(-10, 40, 20_001)[:, None]
+    log_density = PoseDensity(w_NV[None], a_V[None], -(w_NV @ mean_V)[None]).log_density(h[None])[0]
+    mass = torch.softmax(log_density, 0)
+    assert mass[h[:, 0] > 10].sum() > 0.9
+    assert pca.has_far_mode(mean_V, seed=0)
+    weaker = LogisticPCA(w_NV * 0.3, a_V, torch.tensor([[0.1]]))
+    assert not weaker.has_far_mode(mean_V, seed=0)

@@ -33,6 +33,9 @@ STEPS = 60  # of annealing
 LEAPS = 8  # of leapfrog in a step
 MODES = 24  # starts of the search for modes
 ASCENT = 100  # its steps
+SAME_MODE = 0.1  # distance below which two modes are one
+FAR = 1e3  # distance at which each pixel is 0 or 1
+FAR_STREAM = 10  # of random numbers
 
 
 class LogZ(NamedTuple):
@@ -88,11 +91,60 @@ class Mixture(NamedTuple):
         return self.mean[j, k] + torch.einsum("jcnm,jcm->jcn", factor, white)
 
 
-def around_modes(density: PoseDensity, prior: CapsulePrior, noise: Noise) -> Mixture:
-    """Gaussians at a capsule's modes, with the curvature there, and one at its poses.
+class Modes(NamedTuple):
+    """K modes of each capsule's density, the heaviest first.
 
-    h <- b - W mu + W P(x = 1 | h) never lowers the density, because all but -|h|^2 / 2 is convex.
+    log_mass is Laplace's approximation of the integral around each, without (2 pi)^(N/2); -inf for one found twice.
     """
+
+    h: Float[Tensor, "J K N"]
+    precision: Float[Tensor, "J K N N"]
+    log_mass: Float[Tensor, "J K"]
+
+    @classmethod
+    def from_starts(cls, density: PoseDensity, h: Float[Tensor, "J K N"]) -> "Modes":
+        """Uphill from each start.
+
+        h <- b - W mu + W P(x = 1 | h) never lowers the density, because all but -|h|^2 / 2 is convex.
+        """
+        for _ in range(ASCENT):
+            h = density.gradient(h) + h
+        # The curvature at a mode is I - W diag(p (1 - p)) W'; one capsule at a time, to save memory.
+        p = torch.sigmoid(density.logits(h))
+        variance = p * (1 - p)
+        spreads = []
+        for w_NV, variance_KV in zip(density.w_JNV, variance, strict=True):
+            spreads.append((w_NV * variance_KV[:, None]) @ w_NV.T)
+        values, vectors = torch.linalg.eigh(torch.eye(h.shape[2]).to(h) - torch.stack(spreads))
+        # Where the ascent has not reached a mode, the curvature can be 0 or negative: keep it positive.
+        values = values.clamp(0.01, 1)
+        precision = (vectors * values[..., None, :]) @ vectors.transpose(-2, -1)
+        log_mass = density.log_density(h) - values.log().sum(-1) / 2
+        # Several starts reach the same mode.
+        close = torch.cdist(h, h) < SAME_MODE
+        again = torch.tril(close, diagonal=-1).any(2)
+        log_mass = log_mass.masked_fill(again, -torch.inf)
+        return cls(h, precision, log_mass).sorted()
+
+    def sorted(self) -> "Modes":
+        order = self.log_mass.argsort(1, descending=True)
+        j = torch.arange(len(order), device=order.device)[:, None]
+        return Modes(self.h[j, order], self.precision[j, order], self.log_mass[j, order])
+
+
+def far_starts(density: PoseDensity, noise: Noise) -> Float[Tensor, "J K N"]:
+    """Points so far away that each pixel is 0 or 1: along the principal axes of W, and in random directions.
+
+    A density can have a mode far from all poses, where a pattern of pixels adds up. Starts among the poses miss it.
+    """
+    J, N, _ = density.w_JNV.shape
+    axes = torch.linalg.eigh(density.w_JNV @ density.w_JNV.transpose(1, 2)).eigenvectors.transpose(1, 2)
+    random = noise.normal(FAR_STREAM, N).view(J, -1, N)
+    return FAR * torch.cat([axes, -axes, random], 1)
+
+
+def around_modes(density: PoseDensity, prior: CapsulePrior, noise: Noise) -> Mixture:
+    """Gaussians at a capsule's modes, with the curvature there, and one at its poses."""
     J, N = density.b_JN.shape
     eye = torch.eye(N).to(density.b_JN)
     # Poses vary as z does, and by the posterior.
@@ -100,20 +152,10 @@ def around_modes(density: PoseDensity, prior: CapsulePrior, noise: Noise) -> Mix
     # From wide starts uphill: the first is the centre, the last has three times the deviation.
     wide = torch.linspace(0, 3, MODES).to(eye)[:, None] * noise.normal(0, N).view(J, MODES, N)
     factor = torch.linalg.cholesky(covariance)
-    h = torch.baddbmm(prior.centre[:, None], wide, factor.transpose(1, 2))
-    for _ in range(ASCENT):
-        h = density.gradient(h) + h
-    # The curvature at a mode is I - W diag(p (1 - p)) W'; one capsule at a time, to save memory.
-    p = torch.sigmoid(density.logits(h))
-    variance = p * (1 - p)
-    spreads = []
-    for w_NV, variance_KV in zip(density.w_JNV, variance, strict=True):
-        spreads.append((w_NV * variance_KV[:, None]) @ w_NV.T)
-    values, vectors = torch.linalg.eigh(eye - torch.stack(spreads))
-    # Where the ascent has not reached a mode, the curvature can be 0 or negative: keep it positive.
-    precision = (vectors * values.clamp(0.01, 1)[..., None, :]) @ vectors.transpose(-2, -1)
-    mean = torch.cat([h, prior.centre[:, None]], 1)
-    precision = torch.cat([precision, torch.linalg.inv(covariance)[:, None]], 1)
+    near = torch.baddbmm(prior.centre[:, None], wide, factor.transpose(1, 2))
+    modes = Modes.from_starts(density, torch.cat([near, far_starts(density, noise)], 1))
+    mean = torch.cat([modes.h[:, :MODES], prior.centre[:, None]], 1)
+    precision = torch.cat([modes.precision[:, :MODES], torch.linalg.inv(covariance)[:, None]], 1)
     # Half of the weight by the components' integrals, half equally.
     share = torch.softmax(density.log_density(mean) - torch.logdet(precision) / 2, 1)
     return Mixture((share / 2 + 1 / (2 * share.shape[1])).log(), mean, precision)

@@ -256,11 +256,13 @@ _FOR_DATA: dict[str, dict[str, Any]] = {
 _LARGER: dict[str, dict[str, Any]] = {"cifar10": {"layers": "128x32", "kinds": 32}}
 # The twenty capsules of the paper share an image, so one alone has a twentieth of the logits: hence the scale.
 _LITERAL: dict[str, Any] = {
-    "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0, "prior": "standard",
-    "prior_scale": 1.0, "logit_scale": 20.0, "autoencoder_optimizer": "sgd", "autoencoder_learning_rate": 0.2,
-    "autoencoder_weight_decay": 1e-5, "learning_rate": 0.005, "initial_std": 0.01, "gate_targets": "none",
-    "reconstruction": "together", "hidden_states": "mean", "warmup": 0.0, "clip_norm": None, "recognition_steps": 0, "autoencoder_epochs": 2,
-    "autoencoder_batch_size": 128, "dropout": 0.1, "upsampling": "mirrored", "edge_weight": 0.0, "start": "random",
+    "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0,
+    "prior": "standard", "prior_scale": 1.0, "logit_scale": 20.0, "autoencoder_optimizer": "sgd",
+    "autoencoder_learning_rate": 0.2, "autoencoder_weight_decay": 1e-5, "learning_rate": 0.005,
+    "initial_std": 0.01, "gate_targets": "none", "reconstruction": "together", "hidden_states": "mean",
+    "warmup": 0.0, "clip_norm": None, "recognition_steps": 0, "autoencoder_epochs": 2,
+    "autoencoder_batch_size": 128, "dropout": 0.1, "upsampling": "mirrored", "edge_weight": 0.0,
+    "start": "random",
 }  # fmt: skip
 BINARY_RATE = 10.0  # binary neurons take a learning rate this many times that of gaussian ones
 

@@ -254,7 +254,8 @@ _FOR_DATA: dict[str, dict[str, Any]] = {
 }
 # Twenty capsules of sixteen numbers leave much of a photograph out. The paper's size keeps them.
 _LARGER: dict[str, dict[str, Any]] = {"cifar10": {"layers": "128x32", "kinds": 32}}
-# The twenty capsules of the paper share an image, so one alone has a twentieth of the logits: hence the scale.
+# The twenty capsules of the paper share an image, so one alone has a twentieth of the logits: hence the scale. With
+# more than an epoch or two its images turn into scraps.
 _LITERAL: dict[str, Any] = {
     "gate": "none", "neurons": "binary", "bias": False, "centred": False, "code_noise": 0.0,
     "prior": "standard", "prior_scale": 1.0, "logit_scale": 20.0, "autoencoder_optimizer": "sgd",
@@ -262,7 +263,7 @@ _LITERAL: dict[str, Any] = {
     "initial_std": 0.01, "gate_targets": "none", "reconstruction": "together", "hidden_states": "mean",
     "warmup": 0.0, "clip_norm": None, "recognition_steps": 0, "autoencoder_epochs": 2,
     "autoencoder_batch_size": 128, "dropout": 0.1, "upsampling": "mirrored", "edge_weight": 0.0,
-    "start": "random",
+    "start": "random", "epochs": 1, "min_steps": 450,
 }  # fmt: skip
 BINARY_RATE = 10.0  # binary neurons take a learning rate this many times that of gaussian ones
 

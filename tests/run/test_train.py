@@ -316,7 +316,7 @@ def test_images_from_python_train_the_network_of_a_file(tmp_path, monkeypatch):
         train(stream, tmp_path / "stream", quiet=True, **SMALL)
     # The shape; fingerprint, that of a sample of 64, one epoch of stage 1, codes; the choice of a view and its
     # components; its points, in a piece filled with the last image; scenes.
-    assert stream.asked == 1 + 4 * 60 + 2 * 60 + 512 + 60
+    assert stream.asked == 1 + 4 * 60 + 2 * 60 + 60 + 60
     train(PIXELS, tmp_path / "array", quiet=True, **SMALL)
     assert same_weights(tmp_path / "stream", tmp_path / "array")
 

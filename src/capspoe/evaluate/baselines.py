@@ -48,8 +48,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 PLAIN: dict[str, Any] = {"prior_components": 1, "prior_scale": 1.0, "logit_scale": 1.0}
 SAMPLING = set(PLAIN)  # settings that need no new training
 SAME_AS_RUN = (
-    "size", "crop", "colour", "limit", "skip_bad", "channels", "layers", "autoencoder_epochs", "epochs", "min_steps",
-    "batch_size", "seed", "threads",
+    "size", "crop", "colour", "limit", "skip_bad", "channels", "layers", "autoencoder_epochs", "batch_size",
+    "seed", "threads",
 )  # fmt: skip
 RBM_RATE = 0.02  # learning rate
 RBM_GIBBS = 1000  # steps from random hidden units to a sample
@@ -171,9 +171,11 @@ def variants(data: EvaluationData, quick: bool, ablate: bool) -> list[Models]:
 
 
 def literal_config(like: Config) -> Config:
-    """The paper to the letter, at the size of a run, on its data, for as many epochs."""
+    """The paper to the letter, at the size of a run, on its data."""
     same = {name: getattr(like, name) for name in SAME_AS_RUN}
-    return preset("small", like.data, literal=True).replace(**same)
+    config = preset("small", like.data, literal=True).replace(**same)
+    # A short run has a short comparison.
+    return config.replace(min_steps=min(config.min_steps, like.min_steps))
 
 
 def literal(data: EvaluationData, folder: Path) -> Output:

@@ -1,5 +1,6 @@
 """The protocol, and the two kinds of views: computed from the images, or given."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -72,15 +73,18 @@ class Features:
         assert pca is not None
         dataset = as_dataset(images)
         n = len(dataset)
-        workers = workers_for(dataset)
-
-        # The last image fills the last piece: rounding depends on a piece's size, and copies must have equal points.
-        pieces = -(-n // PIECE)
-        rows = np.minimum(np.arange(pieces * PIECE), n - 1)
-        points = np.empty((len(rows), pca.n_components_), np.float32)
-        for number, pixels in enumerate(dataset.batches(PIECE, rows, workers)):
-            points[number * PIECE : (number + 1) * PIECE] = pca.transform(self._flat(pixels))
-        return points[:n]
+        points = np.empty((n, pca.n_components_), np.float32)
+        first: dict[bytes, int] = {}  # the first image of each digest
+        original = np.empty(n, np.int64)
+        start = 0
+        for pixels in dataset.batches(PIECE, np.arange(n), workers_for(dataset)):
+            points[start : start + len(pixels)] = pca.transform(self._flat(pixels))
+            for number, image in enumerate(pixels, start):
+                digest = hashlib.blake2b(image.tobytes(), digest_size=16).digest()
+                original[number] = first.setdefault(digest, number)
+            start += len(pixels)
+        # Rounding depends on an image's place in its piece, and copies must have equal points.
+        return points[original]
 
     def _flat(self, pixels: UInt8[np.ndarray, "n H W C"]) -> Float[np.ndarray, "n V"]:
         return np.asarray(self.function(pixels), np.float32).reshape(len(pixels), -1)

@@ -77,6 +77,12 @@ def test_the_prior_scale_gives_the_spread_of_the_codes(wanted):
     )
 
 
+def test_codes_without_spread_have_the_prior_scale_1():
+    drawn = np.random.default_rng(0).normal(size=(50, 3))
+    assert best_prior_scale(lambda scale: scale * drawn, np.zeros((1, 3))) == 1
+    assert best_prior_scale(lambda scale: scale * drawn, np.zeros((40, 3))) == 1
+
+
 @torch.no_grad()
 def test_samples_have_the_fitted_prior_scale():
     net = network()

@@ -153,6 +153,8 @@ def best_prior_scale(draw: Callable[[float], np.ndarray], codes: np.ndarray) -> 
 
     some = codes[evenly_spaced(len(codes), SCALE_SAMPLES)]
     real = some.reshape(len(some), -1).astype(np.float32)
+    if len(real) == 1:
+        return PRIOR_SCALES[0]  # a single code has no spread
     with np.errstate(invalid="ignore"):  # all codes are equal: zero variance
         components = PCA(min(SCALE_DIMENSIONS, *real.shape), random_state=0).fit(real)
     known = components.transform(real)

@@ -68,7 +68,7 @@ def test_biases_start_and_learn_as_the_reading_says(model):
 
 
 class Scored:
-    """Readings with a given blurred FID, in the place of a search."""
+    """Readings with a given blurred FID, instead of a search."""
 
     def __init__(self, scores):
         self.rows = [{"reading": READING | change, "factors": {"1": {"fid_blurred": fid}}} for change, fid in scores]

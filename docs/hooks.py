@@ -8,14 +8,16 @@ import os
 import re
 import subprocess
 import tempfile
+import textwrap
 from contextlib import redirect_stdout, suppress
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import AnchorLink
 
 from capspoe import CapsulePoE
 from capspoe.cli import COMMANDS
@@ -29,6 +31,9 @@ SECTION = re.compile(r'<h\d id="[^"]*--(?:parameters|attributes)">(\w+)<a .*?</h
 NAMES = re.compile(
     r"<p>((?:[\w., ()]+? {2,}\S[^\n]*\n)+[\w., ()]+? {2,}\S[^\n]*)</p>"
 )  # "name    what it is", line by line
+API_NAME = re.compile(r'(?<!">)<code>(capspoe(?:\.\w+)+)</code>')  # neither in a link nor in a heading
+TEST_NAME = re.compile(r"(?<=::)\w+(?=</code>)")
+RANGE_IN_TABLE = re.compile(r"\u00a0±(?=[^<]*</td>)")  # may break before ±, where a table would be too wide
 DOCTEST = re.compile(r"(?:<blockquote>\s*){3}<p>(.*?)</p>\s*(?:</blockquote>\s*){3}", re.S)
 
 
@@ -37,8 +42,17 @@ SETTINGS_INTRODUCTION = """\
 
 Every setting of a run. On the command line it is an option of `capspoe train`: `min_steps` is `--min-steps 200`, and
 a switch that is on by default is turned off by `--no-bias`. In Python it is a keyword, as in
-`capspoe.train("mnist", min_steps=200)`, or an entry of `config` in scikit-learn's estimator. The paper column has
-what `--preset paper` changes."""
+`capspoe.train("mnist", min_steps=200)`, or an entry of `config` in scikit-learn's estimator. Where `--preset paper`
+has another default, it follows in parentheses."""
+HELP_WIDTH = 84  # characters that fit the column of text
+SANITY_LIMIT = 10_000  # a limit above only catches typing errors, and is not worth a reader's time
+
+# latex2mathml leaves out the thin spaces around the name of a function.
+THIN_SPACE = '<mspace width="0.17em"/>'
+OPERATOR_NAME = re.compile(r"<mo>([a-z]{2,})</mo>(?=<mo\b)")  # min( is spaced like log(
+BEFORE_FUNCTION = re.compile(r"(</m(?:i|n|row|sub|sup|subsup)>)(?=<mi>[a-z]{2,}</mi>)")
+AFTER_FUNCTION = re.compile(r"(<mi>[a-z]{2,}</mi>)(?=<m(?!o\b|space))")
+PRIME = re.compile(r"<msup>(<mi>\w</mi>)<mi>&#x02032;</mi></msup>")
 
 
 def on_config(config: Any) -> Any:
@@ -73,20 +87,34 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
 
 
-def on_page_content(html: str, **_: Any) -> str:
+def on_page_content(html: str, page: Page, **_: Any) -> str:
     """Render equations, and what Markdown does not know about docstrings."""
     html = EQUATION.sub(lambda m: mathml(m.group(3), "block" if m.group(2) == "[" else "inline"), html)
     html = DIRECTIVE.sub(lambda m: mathml(m.group(1), "block"), html)
     html = SECTION.sub(lambda m: f"<p>{m.group(1)}:</p>" + definitions(m.group(2), r" : "), html)
     html = NAMES.sub(lambda m: definitions(m.group(1), r" {2,}"), html)
-    return DOCTEST.sub(lambda m: f"<pre><code>{m.group(1)}</code></pre>", html)
+    html = DOCTEST.sub(lambda m: f"<pre><code>{m.group(1)}</code></pre>", html)
+    # The names of tests are long: let them break between words.
+    html = TEST_NAME.sub(lambda m: "<wbr>" + m.group().replace("_", "_<wbr>"), html)
+    html = RANGE_IN_TABLE.sub(" ±", html)
+    page.toc.items = contents(page.toc.items, html)
+    # mkdocstrings turns this into a link if the name is in the reference.
+    return API_NAME.sub(r'<autoref identifier="\1" optional><code>\1</code></autoref>', html)
+
+
+def contents(items: list[AnchorLink], html: str) -> list[AnchorLink]:
+    """The table of contents without the headings that SECTION replaced."""
+    present = [item for item in items if f'id="{item.id}"' in html]
+    for item in present:
+        item.children = contents(item.children, html)
+    return present
 
 
 def commands_page() -> str:
     """Every command with what `capspoe COMMAND --help` prints."""
     lines = ["# Commands", "", "What `capspoe COMMAND --help` prints. RUN is a run folder, or `mnist-small`.", ""]
     width = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = str(HELP_WIDTH)
     for name, (_, summary) in COMMANDS.items():
         text = io.StringIO()
         with redirect_stdout(text), suppress(SystemExit):
@@ -97,7 +125,7 @@ def commands_page() -> str:
             f"{summary[0].upper()}{summary[1:]}.",
             "",
             "```text",
-            text.getvalue(),
+            wrap_long_lines(text.getvalue()),
             "```",
             "",
         ]
@@ -107,24 +135,59 @@ def commands_page() -> str:
     return "\n".join(lines)
 
 
+def wrap_long_lines(text: str) -> str:
+    """Wrap the descriptions of commands, which tyro prints as one line each."""
+    wrapped = []
+    for line in text.splitlines():
+        if len(line) > HELP_WIDTH:
+            line = textwrap.fill(line, HELP_WIDTH, break_long_words=False, break_on_hyphens=False)
+        wrapped.append(line)
+    return "\n".join(wrapped)
+
+
 def settings_page() -> str:
     """Every setting, by the headings of `Config`."""
-    lines = [SETTINGS_INTRODUCTION]
+    kinds = get_type_hints(Config)
+    lines = [SETTINGS_INTRODUCTION, "", '<div class="settings" markdown>']
     for line in inspect.getsource(Config).splitlines():
         heading = re.fullmatch(r"    # (.*)", line)
-        row = re.match(r"    (\w+): (.*?) = (?:setting|advanced)\(", line)
+        row = re.match(r"    (\w+): .* = (?:setting|advanced)\(", line)
         if heading:
-            lines += ["", f"## {heading[1]}", "", "| setting | type | default | paper | |", "|---|---|---|---|---|"]
+            lines += ["", f"## {heading[1]}", "", "| setting | meaning | type | default |", "|---|---|---|---|"]
         elif row:
-            field = FIELDS[row[1]]
-            kind = row[2].replace("|", "or").replace("Literal", "")
-            low, high = field.metadata["limits"]
-            help_text = field.metadata["help"].replace("|", "or")
-            if low is not None:
-                help_text += f" Between {low:g} and {high:g}."
-            changed = PRESETS["paper"].get(row[1], "")
-            lines.append(f"| `{row[1]}` | {kind} | {field.default} | {changed} | {help_text} |")
+            name = row[1]
+            cells = (f"`{name}`", meaning_of(name), describe_type(kinds[name]), default_of(name))
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "</div>"]
     return "\n".join(lines)
+
+
+def meaning_of(name: str) -> str:
+    """The help of a setting, with its limits."""
+    metadata = FIELDS[name].metadata
+    text = metadata["help"].replace("|", "or")
+    low, high = metadata["limits"]
+    if high is not None and high <= SANITY_LIMIT:
+        text += f" Between {low:,} and {high:,}."
+    return text
+
+
+def describe_type(kind: Any) -> str:
+    """A type in words: "keep, grey or rgb", "int or None"."""
+    choices = get_args(kind)
+    if get_origin(kind) is Literal:
+        return f"{', '.join(choices[:-1])} or {choices[-1]}"
+    if choices:
+        return " or ".join(map(describe_type, choices))
+    return "None" if kind is type(None) else kind.__name__
+
+
+def default_of(name: str) -> str:
+    """The default of a setting, and that of the paper's preset where it differs."""
+    text = str(FIELDS[name].default)
+    if name in PRESETS["paper"]:
+        text += f" (paper: {PRESETS['paper'][name]})"
+    return text
 
 
 def fill_in_scores(markdown: str) -> str:
@@ -141,7 +204,13 @@ def fill_in_scores(markdown: str) -> str:
 
 
 def mathml(latex: str, display: str) -> str:
-    return convert(unescape(latex).strip(), display=display)
+    """An equation in MathML."""
+    html = convert(unescape(latex).strip(), display=display)
+    html = OPERATOR_NAME.sub(r"<mi>\1</mi>", html)
+    html = BEFORE_FUNCTION.sub(rf"\1{THIN_SPACE}", html)
+    html = AFTER_FUNCTION.sub(rf"\1{THIN_SPACE}", html)
+    # A prime is raised already. As a superscript of an index it would be too small to see.
+    return PRIME.sub(r"<mrow>\1<mo>&#x02032;</mo></mrow>", html)
 
 
 def definitions(lines: str, separator: str) -> str:

@@ -1,8 +1,12 @@
 """The memory available to this process: that of the machine and the limits it runs under."""
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
+
+if sys.platform != "win32":
+    import resource  # not where it is used: a process out of memory cannot load a module any more
 
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -18,9 +22,7 @@ def memory() -> int:
 
 def process_limits() -> list[int]:
     """The limits of `ulimit -v` and `ulimit -d`, in bytes."""
-    try:
-        import resource
-    except ImportError:  # Windows has none
+    if sys.platform == "win32":
         return []
     soft = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return [limit for limit in soft if limit != resource.RLIM_INFINITY]

@@ -5,6 +5,8 @@ Imports nothing heavy: `wait_briefly` must run before PyTorch loads OpenMP.
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # The threads of OpenMP spin while they wait, which is quickest as long as every thread has a core. Beside another
 # program a thread that spins takes the core from the thread it waits for: training took ten times as long. GNU's
@@ -36,3 +38,25 @@ def use_threads(count: int) -> None:
 
     torch.set_num_threads(count)
     threadpoolctl.threadpool_limits(count)
+
+
+@contextmanager
+def one_thread_if(small: bool) -> Iterator[None]:
+    """Use one thread within the `with` statement if the work is small.
+
+    Operations of microseconds gain nothing from a second thread, and beside another program each of them waits until
+    the second thread gets a core. The rule looks at the work only: the same work has the same bits on a busy machine.
+    """
+    if not small:
+        yield
+        return
+    import threadpoolctl
+    import torch
+
+    before = torch.get_num_threads()
+    with threadpoolctl.threadpool_limits(1):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -1,10 +1,14 @@
 """`capspoe complete` and `capspoe score`."""
 
+import json
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
+from capspoe import CapsulePoE, data
 from capspoe.cli import main
 
 
@@ -58,3 +62,29 @@ def test_scores_put_the_odd_ones_first(run, model, images, tmp_path, capsys):
     assert 0.1 < own.typicality.mean() < 0.95
     main(["score", str(run), str(tmp_path / "own.npy")])
     assert len(capsys.readouterr().out.splitlines()) == 2 + 10 + 1
+
+
+def test_a_mixture_on_pixels_has_the_likelihood_of_images(tmp_path, capsys):
+    """Training logs it, the report shows it, and `score` says the same."""
+    folder = tmp_path / "run"
+    main(["train", "digits", "--codec", "drawn-pixels", "--layers", "4x3", "--iterations", "1", "--start", "mixture",
+          "--limit", "400", "--min-steps", "800", "--out", str(folder)])  # fmt: skip
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    bounds = [(line["log_likelihood_lower"], line["log_likelihood_upper"]) for line in lines]
+    model = CapsulePoE.load(folder)
+    assert model.recognition is None
+    images = data.load("digits", "train").pixels[:400]
+    scores = model.score(images).code
+    expected = scores.mean()
+    # Training scores every fourth image. The last line has few steps.
+    assert np.mean(bounds[-2]) == pytest.approx(scores[::4].mean(), abs=1.5)
+    capsys.readouterr()
+    np.save(tmp_path / "own.npy", images)
+    main(["score", str(folder), str(tmp_path / "own.npy")])
+    said = re.search(r"log-likelihood of an image: (\S+) ± (\S+) nats, the mean of 400", capsys.readouterr().out)
+    assert float(said[1]) == pytest.approx(expected, abs=0.1)
+    main(["score", str(folder), "--split", "test", "--out", str(tmp_path / "x.csv")])
+    # Hardly any image is as odd as another.
+    assert pd.read_csv(tmp_path / "x.csv").typicality.nunique() > 200
+    main(["report", str(folder)])
+    assert "log-likelihood of an image, in nats" in (folder / "report.html").read_text()

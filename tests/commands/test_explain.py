@@ -8,7 +8,8 @@ from PIL import Image
 
 from capspoe.cli import main
 from capspoe.commands import explain
-from capspoe.run.model import SHIFT
+from capspoe.errors import InputError
+from capspoe.run.model import SHIFT, CapsulePoE
 
 
 def test_a_suffix_in_capitals_means_the_same(run, model, images, tmp_path):
@@ -44,6 +45,26 @@ def test_json(run, images, tmp_path, capsys):
     with np.load(tmp_path / "x.npz") as stored:
         for row, capsules in zip(rows, stored["capsule"], strict=True):
             assert [found["capsule"] for found in row["objects"]] == capsules.tolist()
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+def test_only_pictures_that_were_scaled_are_counted_at_several_sizes(scale, run, images, tmp_path, monkeypatch):
+    side = scale * images.shape[1]
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for k in range(2):
+        picture = Image.fromarray(images[k, ..., 0])
+        picture.resize((side, side), Image.Resampling.NEAREST).save(folder / f"{k}.png")
+    given = []
+
+    def explained(self, pixels, k, compose, shift, fitted):
+        given.append(fitted)
+        raise InputError("that is all")
+
+    monkeypatch.setattr(CapsulePoE, "explain", explained)
+    with pytest.raises(SystemExit):
+        main(["explain", str(run), str(folder)])
+    assert given == [scale > 1]
 
 
 def test_a_figure_has_a_row_for_each_object(run, images, tmp_path, capsys):

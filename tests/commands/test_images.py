@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -82,6 +83,12 @@ def test_inverting_is_announced(drawings, capsys):
     assert output.out.count(".png") == 2
 
 
+def test_an_image_is_counted_once(drawings, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["reconstruct", BUNDLED, str(drawings / "paper.png")])
+    assert "inverted 1 of 1 images" in capsys.readouterr().err
+
+
 OPTIONS = {
     "encode": [],
     "score": [],
@@ -119,3 +126,52 @@ def test_json(drawings, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert [row["file"] for row in rows] == ["canvas.png", "paper.png"]
     assert {row["capsule"] for row in rows} == {rows[0]["capsule"]}
+
+
+@pytest.mark.parametrize("command", ["encode", "score", "explain", "complete", "reconstruct"])
+def test_unreadable_files_are_skipped_on_request_and_nothing_is_counted_twice(
+    command, drawings, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(drawings, "folder")
+    (tmp_path / "folder" / "broken.png").write_bytes(b"not an image")
+    with pytest.raises(SystemExit):
+        main([command, BUNDLED, "folder", *OPTIONS[command]])
+    assert "repair or remove them, or use --skip-bad" in capsys.readouterr().err
+    main([command, BUNDLED, "folder", "--skip-bad", *OPTIONS[command]])
+    said = capsys.readouterr().err
+    assert "skipped: 1 of 3 images cannot be read: broken.png" in said
+    assert "inverted 1 of 2 images" in said
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_a_command_says_how_it_reads_an_array(suffix, tmp_path, capsys):
+    digits = np.zeros((3, 1, 28, 28), np.float32)
+    digits[:, 0, 4:24, 12:16] = 1
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "npy":
+        np.save(path, digits)
+    else:
+        np.savez(path, images=digits)
+    main(["encode", BUNDLED, str(path), "--json"])
+    output = capsys.readouterr()
+    assert "3 images of 28x28, grey, float32 in [0, 1], read as (n, C, H, W)" in output.err
+    assert len(json.loads(output.out)) == 3
+
+
+def test_faint_noise_is_unlike_digits_even_if_many_objects_are_near_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    noise = np.random.default_rng(0).integers(0, 77, (1, 28, 28), np.uint8)
+    np.save("noise.npy", noise)
+    main(["explain", BUNDLED, "noise.npy", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["error"] < 0.05
+    assert row["unlike"]
+
+
+@pytest.mark.parametrize(("command", "name"), [("reconstruct", "x.png"), ("routing", "x.svg")])
+def test_figures_are_written_where_one_says(command, name, drawings, tmp_path, capsys):
+    out = tmp_path / name
+    main([command, BUNDLED, str(drawings), "--out", str(out)])
+    assert out.stat().st_size > 1000
+    assert capsys.readouterr().out.strip() == str(out)

@@ -1,9 +1,12 @@
 """`capspoe sort`: groups, the page, links and copies, additions and edits; the images stay as they are."""
 
+import base64
 import csv
+import io
 import json
 import os
 import re
+import shutil
 from urllib.parse import unquote
 
 import numpy as np
@@ -139,6 +142,28 @@ def test_the_page_shows_every_image_and_escapes_names(folder, first):
     assert set(page["merges"][-len(between) :]) == between
 
 
+def test_one_file_holds_the_whole_page(folder, tmp_path):
+    out = tmp_path / "out"
+    sorted_to(out, folder, "--groups", "3", "--embed")
+    page = page_data(out)
+    assert page["skipped_files"] == 2
+    for name, _, thumbnail, *_ in page["images"]:
+        kind, content = thumbnail.split(",")
+        assert kind == "data:image/png;base64"
+        shown = Image.open(io.BytesIO(base64.b64decode(content)))
+        assert shown.size == Image.open(folder / name).size
+    assert 'href="groups.csv"' not in (out / "index.html").read_text()  # it is not sent with the page
+
+
+def test_thumbnails_that_were_deleted_are_made_again(folder, tmp_path):
+    out = tmp_path / "out"
+    sorted_to(out, folder, "--groups", "3")
+    shutil.rmtree(out / "thumbnails")
+    rows = sorted_to(out, folder)
+    assert not any(row["new"] for row in rows.values())
+    assert all((out / image[2]).exists() for image in page_data(out)["images"])
+
+
 def test_additions_keep_the_groups_and_are_marked(folder, tmp_path, monkeypatch):
     images = tmp_path / "images"
     images.mkdir()
@@ -168,13 +193,21 @@ def test_additions_keep_the_groups_and_are_marked(folder, tmp_path, monkeypatch)
     # For what looks like nothing else no group is probable.
     assert float(after["noise.png"]["probability"]) < 0.5
     assert np.mean([float(after[f"added {kind}.png"]["probability"]) for kind in SHAPES]) > 0.8
+    # A mistake in edits.csv stops a run before it has taken new images in.
+    drawing("disc", rng).save(images / "late disc.png")
+    right = (tmp_path / "out" / "edits.csv").read_text()
+    (tmp_path / "out" / "edits.csv").write_text(f"{right}group-09,a/b\n")
+    with pytest.raises(SystemExit):
+        sorted_to(tmp_path / "out", images)
+    (tmp_path / "out" / "edits.csv").write_text(right)
+    assert [name for name, row in sorted_to(tmp_path / "out", images).items() if row["new"]] == ["late disc.png"]
     # Another number of groups reads nothing again.
     read.clear()
     assert len({row["group"] for row in sorted_to(tmp_path / "out", images, "--groups", "2").values()} - {"odd"}) == 2
     assert read == []
 
 
-def test_edits_survive(folder, first, tmp_path):
+def test_edits_survive(folder, first, tmp_path, capsys):
     out = tmp_path / "out"
     rows = sorted_to(out, folder, "--groups", "3")
     assert (out / "edits.csv").read_text().splitlines()[:2] == ["group_or_file,name", "group-00,"]
@@ -185,7 +218,9 @@ def test_edits_survive(folder, first, tmp_path):
     )
     (out / "edits.csv").write_text(text, encoding="utf-8-sig")
     for _ in range(2):
+        capsys.readouterr()
         rows = sorted_to(out, folder, "--link")
+        assert "1 line names no group or image, such as gone.png" in capsys.readouterr().err
         assert rows["disc <0>.png"]["group"] == "Kreise, rund"
         assert rows["cross <4>.png"]["group"] == "Kreise, rund"
         assert rows["cross <4>.png"]["moved"] == "yes"
@@ -223,6 +258,8 @@ def test_what_is_refused(folder, first, run, tmp_path, capsys):
     (tmp_path / "edited").mkdir()
     (tmp_path / "edited" / "edits.csv").write_text("group_or_file,name\ngroup-00,../up\n")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("my home page")
     sorted_to(tmp_path / "copied", other, "--copy")
     capsys.readouterr()
     for words, message in (
@@ -233,6 +270,8 @@ def test_what_is_refused(folder, first, run, tmp_path, capsys):
         ([str(folder), "--out", str(tmp_path / "x"), "--train", "--run", str(run)], "not both"),
         ([str(folder), "--out", str(tmp_path / "x"), "--size", "32"], "use it with --train"),
         ([str(folder), "--out", str(tmp_path / "x"), "--groups", "0"], "at least 1"),
+        ([str(folder), "--out", str(tmp_path / "x"), "--run", str(other)], "other is not a run folder"),
+        ([str(folder), "--out", str(tmp_path / "site")], "index.html was not written by capspoe sort"),
         ([str(tmp_path / "nothing"), "--out", str(tmp_path / "x")], "is not a folder"),
         ([str(tmp_path / "empty"), "--out", str(tmp_path / "x")], "no images in this folder"),
         ([str(other), "--out", str(first[0])], "choose another --out"),
@@ -241,7 +280,8 @@ def test_what_is_refused(folder, first, run, tmp_path, capsys):
         with pytest.raises(SystemExit):
             main(["sort", *words])
         assert re.search(f"^capspoe: .*{message}.*\n$", capsys.readouterr().err, re.M)
-    assert not (tmp_path / "x" / "groups.csv").exists()
+    assert not (tmp_path / "x").exists()
+    assert (tmp_path / "site" / "index.html").read_text() == "my home page"
 
 
 def test_few_images_are_enough(tmp_path):

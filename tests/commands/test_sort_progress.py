@@ -40,6 +40,29 @@ def test_the_estimate_is_of_the_whole_command_from_the_first_image():
     assert estimate.seconds() == 0
 
 
+def test_a_first_guess_grows_with_the_images_and_their_bytes():
+    seconds = []
+    for images, size in ((1000, 3 * 10**6), (1000, 3 * 10**9), (2000, 3 * 10**9)):
+        estimate = Estimate(Clock())
+        estimate.guess(images, size)
+        seconds.append(estimate.seconds())
+    small, large, more = seconds
+    assert small < large < more < 2 * large
+    estimate.plan(reading=1000, grouping=2000)
+    estimate.begin(48)
+    assert estimate.seconds() > large / 2  # still the guess
+    estimate.read(48, 48)
+    assert estimate.seconds() == pytest.approx(AFTER_READING + 2000 * AFTER_READING_EACH)  # measured: no time at all
+
+
+def test_the_guess_is_the_first_line(tmp_path, capsys):
+    for name in ("a.png", "b.jpg", "notes.txt"):
+        (tmp_path / name).write_bytes(bytes(1000))
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    TerminalProgress().guess(tmp_path)
+    assert capsys.readouterr().err.startswith("3 images: about ")
+
+
 def test_words(capsys):
     progress = TerminalProgress(", then training")
     progress.estimate.grouping = 42.0

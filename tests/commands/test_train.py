@@ -77,7 +77,7 @@ def test_options_change_single_settings(parse):
 
 @pytest.mark.parametrize(
     ("argv", "rate"),
-    [(["--neurons", "binary"], 0.03), (["--neurons=binary"], 0.03), (["--neurons", "gaussian"], 0.003),
+    [(["--neurons", "binary"], 0.03), (["--neurons=binary"], 0.03), (["--neurons", "gaussian"], 0.001),
      (["--neurons", "binary", "--learning-rate", "0.2"], 0.2)],
 )  # fmt: skip
 def test_binary_neurons_have_their_own_learning_rate(argv, rate, parse):

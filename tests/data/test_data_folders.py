@@ -11,7 +11,7 @@ from PIL import Image
 from capspoe.data import Prepare, load, open_dataset
 from capspoe.data.folders import list_images
 from capspoe.data.formats import BadImage, decode, probe
-from capspoe.errors import DataError
+from capspoe.errors import CapspoeWarning, DataError
 
 RNG = np.random.default_rng(0)
 
@@ -271,6 +271,28 @@ def test_an_empty_folder_is_an_error(tmp_path):
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(DataError, match="no images in this folder"):
         load(tmp_path)
+
+
+def test_pictures_that_cannot_be_read_are_named(tmp_path):
+    names = [f"{kind}.{kind}" for kind in ("svg", "nef", "pdf", "xcf", "cr2", "eps")]
+    for name in (*names, "notes.txt"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(DataError, match=r"no images in this folder \(6 of kinds that are not supported: cr2\.cr2"):
+        load(tmp_path, "all")
+    save(tmp_path / "good.png", value=0)
+    with pytest.warns(CapspoeWarning, match=r"skipped 6 of kinds that are not supported: cr2\.cr2, ") as caught:
+        assert len(load(tmp_path, "all").pixels) == 1
+    assert "notes.txt" not in str(caught[0].message)
+    assert str(caught[0].message).endswith("and 1 more")
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "tiff", "webp"])
+def test_a_file_without_extension_is_known_by_its_first_bytes(tmp_path, kind):
+    Image.new("L", (8, 8), 200).save(tmp_path / "IMG_0001", kind)
+    (tmp_path / "notes").write_text("RIFF, but no picture")
+    (tmp_path / "empty").touch()
+    assert list_images(tmp_path) == ["IMG_0001"]
+    assert abs(int(load(tmp_path, "all").pixels.mean()) - 200) <= 2
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links and unusual names")

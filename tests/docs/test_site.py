@@ -4,9 +4,19 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
+from inspect import signature
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+
+from capspoe import CapsulePoE
+from capspoe.cli import COMMANDS
+from capspoe.config import FIELDS
+from capspoe.infer.complete import complete
+from capspoe.infer.likelihood import score
+from capspoe.infer.sample import sample
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +45,43 @@ def test_equations_and_docstrings_are_rendered(site):
     assert (
         "<li><code>use (J,)</code> share of the images for which the capsule is on</li>" in site["api/inference.html"]
     )
+
+
+def test_functions_and_primes_in_equations_are_legible(site):
+    assert '<mi>s</mi><mspace width="0.17em"/><mi>cos</mi><mo' in site["model.html"]
+    assert '<mi>log</mi><mspace width="0.17em"/><mi>P</mi>' in site["model.html"]
+    assert (
+        "<msub><mo>&#x02211;</mo><mrow><mrow><mi>i</mi><mo>&#x02032;</mo></mrow></mrow></msub>" in site["model.html"]
+    )
+
+
+def test_links_within_a_page_have_targets(site):
+    for name, page in site.items():
+        targets = {unquote(target) for target in re.findall(r'href="#([^"]+)"', page)}
+        assert targets <= {unescape(anchor) for anchor in re.findall(r'\bid="?([^">\s]+)', page)}, name
+
+
+def test_settings_and_commands(site):
+    rows = re.findall(r"<tr>\s*<td><code>(\w+)</code></td>\s*(.*?)\s*</tr>", site["settings.html"], re.S)
+    assert [name for name, _ in rows] == list(FIELDS)
+    cells = {name: re.findall(r"<td>(.*?)</td>", row) for name, row in rows}
+    assert cells["colour"][1:] == ["keep, grey or rgb", "keep"]
+    assert cells["size"][0].endswith(" Between 5 and 4,096.")
+    assert cells["channels"][1:] == ["int", "32 (paper: 128)"]
+    commands = re.sub("</?(?:span|a)[^>]*>", "", site["commands.html"])
+    helps = re.findall(r"<code>(usage: .*?)</code>", commands, re.S)
+    assert len(helps) == len(COMMANDS)
+    assert max(len(unescape(line)) for text in helps for line in text.splitlines()) <= 84
+
+
+def test_methods_have_the_parameters_of_their_functions(site):
+    """CapsulePoE spells them out, so that the reference shows them."""
+    for function in (sample, complete, score):
+        method = getattr(CapsulePoE, function.__name__)
+        _, *of_function = signature(function).parameters.values()
+        _, *of_method = signature(method).parameters.values()
+        assert of_method == of_function
+    assert 'href="inference.html#capspoe.infer.sample.sample"' in site["api/network.html"]
 
 
 def test_nothing_is_loaded_from_elsewhere(site):

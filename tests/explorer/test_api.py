@@ -119,7 +119,9 @@ def test_gallery(api, network):
 def test_names_are_the_most_common_labels(api, network, gated_run):
     dataset = open_for(network.config, network.image)
     winners = network.encode(dataset.batch(np.arange(len(dataset)))).on.argmax(-1)
-    names = api.get("/api/gallery").json()["names"]
+    gallery = api.get("/api/gallery").json()
+    assert gallery["surveyed"] == len(dataset)
+    names = gallery["names"]
     for j in range(J):
         counts = np.bincount(dataset.labels[: len(winners)][winners == j], minlength=10)
         if counts.sum():

@@ -88,6 +88,32 @@ def test_two_come_apart(page, address):
     until(lambda: page.pixels("owner") == owner)
 
 
+def test_two_stay_cleared(page):
+    page.click("[data-view=two]")
+    page.until("location.hash.includes('two=d')")
+    page.until("document.getElementById('apart-by').value === '1'")
+    blank = "return document.getElementById('two-pad').getContext('2d').getImageData(0, 0, 280, 280).data"
+    blank = f"{blank}.every((value, k) => value === (k % 4 === 3 ? 255 : 0))"
+    assert not page.js(blank)
+    page.click("#two-clear")
+    assert page.js(blank)
+    for control in ("#again", "#apart-by"):
+        assert not page.find(control).is_enabled()
+    page.until("!location.hash.includes('two=')")
+    page.click("[data-view=play]")
+    page.click("[data-view=two]")
+    time.sleep(0.5)
+    assert page.js(blank)
+    assert page.text("two-title") == "Waiting for two objects"
+    assert "two=" not in page.driver.current_url
+    page.keys("z", control=True)
+    page.until("document.getElementById('apart-by').value === '1'")
+    assert not page.js(blank)
+    for control in ("#again", "#apart-by"):
+        assert page.find(control).is_enabled()
+    page.until("location.hash.includes('two=d')")
+
+
 def test_without_its_images_two_samples_come_apart(browser, gated_run, tmp_path):
     shutil.copytree(gated_run, tmp_path / "run")
     run = checkpoint.open_run(gated_run)
@@ -126,6 +152,51 @@ def test_the_first_visit(page):
     page.click("#help")
     assert page.find("#welcome").is_displayed()
     page.click("#help")
+    assert not page.find("#welcome").is_displayed()
+
+
+IN_SIGHT = """
+const box = document.getElementById(arguments[0]).getBoundingClientRect();
+const [above, below] = [".top", ".tabs"].map((bar) => document.querySelector(bar).getBoundingClientRect());
+return box.top >= above.bottom && box.bottom <= below.top;
+"""
+
+
+def test_help_comes_into_sight_on_a_phone_that_is_scrolled(page):
+    page.look(PHONE)
+    for _ in range(2):  # closed at first, then open but out of sight
+        page.js("scrollTo(0, document.documentElement.scrollHeight)")
+        assert not page.js(IN_SIGHT, "gallery")
+        page.find("#help").click()
+        assert page.js(IN_SIGHT, "welcome")
+    page.find("#help").click()
+    assert not page.find("#welcome").is_displayed()
+
+
+def test_a_view_opens_at_its_top_and_back_returns_to_the_place_before(page):
+    page.look(PHONE)
+    page.js("scrollTo(0, 200)")
+    page.find(".tabs [data-view=recognise]").click()
+    page.until("!document.querySelector('.view.recognise').hidden")
+    assert page.js("return scrollY") == 0
+    page.driver.back()
+    page.until("scrollY === 200")
+
+
+def test_focused_sliders_are_not_under_the_bars_of_a_phone(page):
+    from selenium.webdriver.common.keys import Keys
+
+    page.look(PHONE)
+    page.find("#save").click()
+    covered = """
+    const slider = document.activeElement.getBoundingClientRect();
+    const [stage, tabs] = [".stage", ".tabs"].map((bar) => document.querySelector(bar).getBoundingClientRect());
+    return slider.top < stage.bottom || slider.bottom > tabs.top;
+    """
+    for _ in range(N):
+        page.keys(Keys.TAB)
+        assert page.js("return document.activeElement.matches('.film input')")
+        assert not page.js(covered)
 
 
 def test_a_pose_stays_with_its_capsule(page):
@@ -309,7 +380,7 @@ const quick = window.fetch;
 window.fetch = async (url, options) => {
   const answer = await quick(url, options);
   if (!String(url).includes('/api/training')) return answer;
-  const curves = {step: [1, 2, 3], loss: [2, 1, 0.5], temperature: [1, 1, 1]};
+  const curves = {step: [1, 2, 3], loss: [2, 1, 0.5], confidence: [0.9912, 0.9938, 0.9925], temperature: [1, 1, 1]};
   const stages = [{stage: 'autoencoder', step: 3, planned: 4, curves}];
   return new Response(JSON.stringify({...await answer.json(), stages}));
 };
@@ -320,13 +391,32 @@ def test_training(page, address):
     page.click("[data-view=training]")
     page.until("document.getElementById('samples').naturalWidth > 0")
     assert page.text("training-title") == "Training is finished"
-    assert page.text("training-empty") == "This network came without its training log."  # it is too short for curves
+    assert page.text("training-empty") == "The training was too short for curves."
     script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": TRAINING})
     page.open(f"{address}/#view=training")
-    page.until("document.querySelectorAll('#charts .chart').length === 1")  # not the constant one
+    page.until("document.querySelectorAll('#charts .chart').length === 2")  # not the constant one
     page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
     assert page.text("training-empty") == ""
     assert page.text("progress") == "Autoencoder3 of 4 steps"
+    charts = page.all("#charts .chart")
+    loss, confidence = (
+        [label.text for label in chart.find_elements("css selector", ".grid + text")] for chart in charts
+    )
+    assert loss == ["0.50", "1.25", "2.00"]
+    assert confidence == ["0.950", "0.975", "1.000"]  # the range of the values alone would be noise
+
+
+def test_percentages(page):
+    script = "const [values, done] = arguments; import('/lib.js').then(({ percent }) => done(values.map(percent)))"
+    values = [0, 0.0004, 0.0006, 0.5, 0.9994, 0.9995, 0.9996, 1]
+    texts = ["0%", "0%", "0.1%", "50.0%", "99.9%", "100%", "100%", "100%"]
+    assert page.driver.execute_async_script(script, values) == texts
+
+
+def test_a_share_says_of_how_many_images(page):
+    page.find("#gallery .tile[title*=', mostly ']").click()
+    page.settled()
+    page.until("document.getElementById('stage-note').textContent.includes('% of its images among 297 test images')")
 
 
 def test_a_phone_and_dark_mode(page, address):
@@ -375,3 +465,23 @@ def test_several_capsules_without_the_gate(browser, ungated_run):
         until(lambda: len(browser.all("#gallery .tile.on")) == 4)
         assert browser.problems() == []
         browser.driver.get("about:blank")
+
+
+BESIDE_COLOURS = """
+const [done, sheet] = [arguments[0], document.createElement("canvas")];
+const paint = sheet.getContext("2d");
+Object.assign(sheet, { width: 30, height: 20 });
+paint.fillStyle = "#f60";
+paint.fillRect(0, 0, 30, 20);
+paint.clearRect(10, 0, 10, 10);
+import("/lib.js").then(async ({ drawCell, picture }) => {
+  const canvas = document.createElement("canvas"), context = canvas.getContext("2d");
+  Object.assign(canvas, { width: 20, height: 20 });
+  drawCell(context, await picture(sheet.toDataURL()), [10, 10], 0, 1, 3.3, 2.4);
+  done(context.getImageData(0, 0, 20, 20).data.reduce((sum, value) => sum + value));
+});
+"""
+
+
+def test_an_object_between_pixels_has_no_colours_of_the_frames_beside_it(page):
+    assert page.driver.execute_async_script(BESIDE_COLOURS) == 0

@@ -35,6 +35,18 @@ def test_the_folder_is_the_same_network(model, exported, images, tmp_path):
     assert np.array_equal(CapsulePoE.load(tmp_path / "again").encode(images).on, model.encode(images).on)
 
 
+def test_files_of_others_are_not_overwritten(run, exported, tmp_path, capsys):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "README.md").write_text("My project")
+    with pytest.raises(SystemExit):
+        main(["export", str(run), "--out", str(project)])
+    assert "README.md was not written by capspoe export; choose another folder" in capsys.readouterr().err
+    assert list(files_of(project)) == ["README.md"]
+    assert (project / "README.md").read_text() == "My project"
+    main(["export", str(run), "--out", str(exported), "--format", "hub", "web"])  # into its own folder
+
+
 def test_training_does_not_touch_it_nor_export_a_run(run, exported, capsys):
     before = files_of(exported), files_of(run)
     for words in (

@@ -11,6 +11,9 @@ import torch
 from capspoe import train
 from capspoe.figures import architecture, curves, routing
 from capspoe.figures.sheet import BAR, svg
+from capspoe.model.layer import CapsuleLayer
+from capspoe.model.network import Network
+from capspoe.model.pixels import Pixels
 from capspoe.model.routing import squash_length
 from runs import QUICK
 
@@ -127,6 +130,13 @@ def test_the_architecture_has_the_real_sizes(which, request):
     assert f"{counted:,} parameters" in text
     assert len(figure.axes[0].images) == 2
     assert len(architecture.draw_architecture(network, sample).axes[0].images) == 1
+
+
+def test_pixels_are_no_stage_of_training():
+    network = Network(Pixels((8, 8, 1)), [CapsuleLayer((4, 16), (3, 2))])
+    text = text_of(architecture.draw_architecture(network, np.zeros((8, 8, 1), np.float32)))
+    assert "1  trained as a product of experts" in text
+    assert "autoencoder" not in text
 
 
 # Curves

@@ -8,9 +8,10 @@ import torch
 from capspoe import kernels
 from capspoe.errors import InputError
 from capspoe.infer.chains import PoseDensity, hmc, run_chains, split_r_hat
+from capspoe.infer.likelihood import log_weight
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
-from capspoe.training.pcd import PersistentChains
+from capspoe.training.pcd import SCORED, PersistentChains, mean_log_weight
 
 F64 = torch.float64
 
@@ -78,6 +79,24 @@ def test_a_chain_has_the_exact_law(layer):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("leaps", [1, 4])  # a single one shows a wrong momentum best
+def test_a_transition_leaves_the_law_as_it_is(layer, leaps):
+    """From 200,000 draws of the law, by a grid, no average changes by more than chance."""
+    density = PoseDensity.of(layer)
+    axis = torch.linspace(-20, 20, 401, dtype=F64)
+    grid = torch.cartesian_prod(axis, axis).expand(2, -1, -1)
+    probability = torch.softmax(density.log_density(grid), -1)
+    rng = torch.Generator().manual_seed(4)
+    start = torch.stack([grid[j, torch.multinomial(probability[j], 100_000, True, generator=rng)] for j in range(2)])
+    start = start + 0.1 * (torch.rand(start.shape, generator=rng, dtype=F64) - 0.5)
+    h, accepted = hmc(density, start, Noise(0, 0, torch.arange(200_000), F64), leaps)
+    assert 0.5 < accepted.double().mean() < 0.99
+    for average in (density.log_density, lambda h: h[..., 0], lambda h: h[..., 1], lambda h: h.square().sum(-1)):
+        change = average(h) - average(start)
+        assert (change.mean(1).abs() < 4 * change.std(1) / 100_000**0.5).all()
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_the_persistent_gradient_approaches_the_exact_one(layer, iterations, monkeypatch):
     """The chains' averages against sums over all codes of each capsule; with routing, by its mean weights."""
@@ -108,6 +127,20 @@ def test_the_persistent_gradient_approaches_the_exact_one(layer, iterations, mon
         torch.testing.assert_close(found.a[j], visible, atol=0.03, rtol=0)
         exact = preactivation(own)[:, j].sum(0) / 64 - p @ z[:, j] / 2
         torch.testing.assert_close(found.b[j], exact, atol=0.05, rtol=0)
+
+
+@torch.no_grad()
+def test_a_code_counts_by_the_mean_of_its_drawn_states(layer):
+    """log P of the states, weighted with the code's probabilities: by a sum over all of them."""
+    code = torch.rand(1, 3, 2, generator=torch.Generator().manual_seed(5), dtype=F64)
+    every = states(layer)
+    probability = torch.where(every == 1, code, 1 - code).prod(-1).prod(-1)
+    exact = (probability * log_weight(layer, every)).sum()
+    noise = Noise(0, 0, SCORED * torch.arange(20_000), F64)
+    drawn = mean_log_weight(layer, code.expand(20_000, -1, -1), noise)
+    torch.testing.assert_close(drawn, exact, atol=0.05, rtol=0)
+    # The mean code itself would be less likely.
+    assert log_weight(layer, code) < exact - 0.2
 
 
 def test_the_kernels_give_the_same_step():

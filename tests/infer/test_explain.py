@@ -410,6 +410,27 @@ def test_the_recognition_network_counts_the_objects(model, monkeypatch):
         np.testing.assert_allclose(explanation.objective[row], alone.objective[0], rtol=1e-4)
 
 
+def test_counts_are_averaged_over_enlargements(model, monkeypatch):
+    """One object at the usual size, three when it is enlarged: together the mean decides, not the first."""
+    images = torch.rand(2, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    network = copy.deepcopy(model)
+    network.recognition = Recognition(network.image, network.top.upper[0]).eval()
+    answers = {1.0: [[0.6, 0.3, 0.1], [0.6, 0.3, 0.1]], 1.25: [[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]]}
+    turns = iter(answers.values())
+    monkeypatch.setattr(Recognised, "count_probability", lambda self, most: torch.tensor(next(turns)))
+    assert E.recognised_counts(network, images, 3, tuple(answers)).tolist() == [3, 1]
+
+
+def test_an_enlarged_image_shows_its_middle_larger():
+    image = torch.zeros(1, 1, 12, 12)
+    image[..., 4:8, 4:8] = 1
+    torch.testing.assert_close(E.enlarge(image, 1.0), image)
+    twice = E.enlarge(image, 2.0)
+    assert twice[0, 0, 3:9, 3:9].min() == 1  # 8x8 pixels, with soft edges
+    assert twice[0, 0, :, 0].max() == 0
+    assert float(twice.sum()) == pytest.approx(4 * 16, rel=0.05)
+
+
 def test_the_probability_of_a_number_of_objects_sums_over_all_sets():
     rng = torch.Generator().manual_seed(0)
     couplings = torch.randn(5, 5, generator=rng)

@@ -168,8 +168,10 @@ def test_equilibrium_poses_have_the_law_of_the_energy():
     x = layer.visible_mean(place(h, on, 2), None, on)
     for j in range(2):
         torch.testing.assert_close(x[on == j].mean(0), torch.einsum("s,sim->im", p[:, j], states), atol=0.02, rtol=0)
-    alone = equilibrium(layer, on[5:7], Noise(3, 0, torch.arange(5, 7)), 30)
-    torch.testing.assert_close(alone, h[5:7], atol=1e-3, rtol=0)
+    # A short chain: long ones amplify rounding.
+    together = equilibrium(layer, on, Noise.for_batch(9000, seed=3), 2)
+    alone = equilibrium(layer, on[5:7], Noise(3, 0, torch.arange(5, 7)), 2)
+    torch.testing.assert_close(alone, together[5:7], atol=1e-3, rtol=0)
 
 
 def test_the_models_own_samples(model):

@@ -7,7 +7,7 @@ import torch
 
 from capspoe.infer.chains import PoseDensity, hmc
 from capspoe.infer.likelihood import LogZ, log_weight
-from capspoe.infer.tempering import LEAPS, Ladder, sweep
+from capspoe.infer.tempering import LEAPS, WIDER, Ladder, sweep
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from tiny import F64, all_visible
@@ -103,6 +103,26 @@ def test_exchanges_keep_the_law_and_are_reversible():
     flow.index_put_(((states[::2, 0] * pair).sum(0), (moved[:, 0] * pair).sum(0)), torch.ones(rows, dtype=F64), True)
     torch.testing.assert_close(flow / rows, flow.T / rows, atol=0.003, rtol=0)
     assert 0.1 < float(two.accepted[0]) < 1
+
+
+@torch.no_grad()
+def test_the_gaussian_is_drawn_anew_in_each_turn(layer):
+    """What starts there has forgotten everything: independent draws with its mean and covariance."""
+    p = PoseDensity.of(layer)
+    mean = torch.tensor([[1.0, -1.0], [0.0, 2.0]], dtype=F64)
+    covariance = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=F64).repeat(2, 1, 1)
+    ladder = Ladder.begin(mean, covariance, noise_at(-1))
+    draws = []
+    for turn in range(20):
+        ladder.move(0, p, ladder.reference(), noise_at(1 + 2 * turn))
+        draws.append(ladder.h[0].clone())
+    for j in range(2):
+        own = torch.stack([h[j] for h in draws])
+        together = own.flatten(0, 1)
+        torch.testing.assert_close(together.mean(0), mean[j], atol=0.08, rtol=0)
+        torch.testing.assert_close(torch.cov(together.T), WIDER * covariance[j], atol=0.15, rtol=0)
+        correlation = torch.corrcoef(torch.stack([own[:-1, :, 0].flatten(), own[1:, :, 0].flatten()]))[0, 1]
+        assert correlation.abs() < 0.05
 
 
 def test_the_ratio_of_integrals_is_exact_for_a_constant_difference():

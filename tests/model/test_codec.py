@@ -93,6 +93,23 @@ def test_patches_of_binarised_pixels(rng):
         Pixels((6, 8, 1), patch=4)
 
 
+def test_pixels_are_drawn_with_their_brightness(rng):
+    codec = Pixels((20, 30, 1), patch=2, drawn=True)
+    grey = torch.full((1, 1, 20, 30), 51 / 255)  # a fifth
+    images = torch.cat([grey.repeat(40, 1, 1, 1), torch.rand(3, 1, 20, 30, generator=rng).round()])
+    images[:40].flatten(1)[torch.arange(40), torch.arange(40)] = 1.0  # so that all differ
+    binary = codec.binary(images)
+    assert set(binary.unique().tolist()) == {0, 1}
+    assert binary[:40].mean().item() == pytest.approx(0.2, abs=0.01)
+    # Each image has draws of its own, independent of each other.
+    assert torch.corrcoef(binary[:40].flatten(1)).fill_diagonal_(0).abs().max() < 0.25
+    # The same image is drawn alike, wherever it occurs; an image in 0 and 1 stays as it is.
+    assert torch.equal(codec.binary(images[7:9]), binary[7:9])
+    assert torch.equal(binary[40:], images[40:])
+    assert torch.equal(codec.decode(codec.encode(images)), binary)
+    assert not torch.equal(binary, Pixels((20, 30, 1), patch=2).binary(images))
+
+
 def test_a_codec_without_a_decoder_says_so():
     class Encoder(Codec):
         image = (6, 6, 1)

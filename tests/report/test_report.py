@@ -17,6 +17,7 @@ from capspoe.cli import main
 from capspoe.config import preset, train_command
 from capspoe.data import load
 from capspoe.errors import RunError
+from capspoe.report.evaluation import evaluation_section
 from capspoe.report.facts import tables
 from capspoe.report.page import show, strip, write_report
 from capspoe.run import checkpoint
@@ -93,20 +94,24 @@ def use_data(folder, data):
     checkpoint.create(folder, run.config.replace(data=str(data)), run.image)
 
 
+def test_the_page_says_which_prior_scale_was_fitted(page, model):
+    assert re.search(rf"prior scale\s+{model.prior.scale.item():.3g}\.", page.text)
+
+
 def test_the_page_has_every_section_and_figure(reported, page):
     assert [a["id"] for a in page.all("section")] == ALL
     assert [a["href"] for a in page.all("a")] == [f"#{name}" for name in ALL]
     for words in (
         "4 capsules",
         "Figure 1 of the paper",
-        "18.25",
+        "18.2",
         "half a letter ?",
         "--limit 256",
         "--out tiny",
     ):
         assert words in page.text
     assert page.text.count(HOSTILE) >= 4  # as text: title, heading, command, evaluation
-    assert len(page.all("svg")) == 2 + 5  # routing, network; the curves
+    assert len(page.all("svg")) == 2 + 6  # routing, network; the curves
     names = {path.name for path in (reported / "figures").iterdir()}
     assert len([name for name in names if name.startswith("traverse-")]) == 1
     drawings = {"routing-0.svg", "architecture.svg", "curves.svg"}
@@ -239,6 +244,39 @@ def test_a_damaged_evaluation_is_one_clear_line(run_copy, content):
     (run_copy / "evaluation.json").write_text(content)
     with pytest.raises(RunError, match=r"evaluation\.json cannot be read"):
         write_report(run_copy)
+
+
+def test_an_evaluation_has_the_scores_of_the_command_and_no_list_of_every_capsule():
+    clustering = {"alive": 20, "capsules": 20, "one_to_one": 0.65, "mean_sample_class_entropy": 0.03}
+    shares = {"principal": {"slant": {"share_of_capsules": 0.5, "capsules": [{"measure": 1}]}}}
+    scores = {
+        "settings": {"samples": 2000, "sets": 5},
+        "rows": [{"name": "capspoe", "fid": 7.1959, "purity": 0.98765, "seconds": 9.0}, {"name": "floor", "fid": 4}],
+        "feature_net": {"test_accuracy": 0.9925, "sha256": "f92f4e1157b4696a"},
+        "clustering": {
+            "alive": 20,
+            "capsules": 20,
+            "one_to_one": 0.65,
+            "mean_sample_class_entropy": 0.03,
+            "table": [[1]],
+        },
+        "instantiation": shares,
+        "likelihood": {},
+    }
+    section = evaluation_section(scores)
+    assert section["columns"] == ["FID", "purity"]
+    assert section["rows"] == [("capspoe", ["7.2", "0.988"]), ("floor", ["4.0", ""])]
+    assert any("20 of 20 alive, one-to-one accuracy 0.650" in line for line in section["lines"])
+    assert any("(principal): slant 50%" in line for line in section["lines"])
+    shown = {caption: [row[0] for row in rows] for caption, _, rows in section["tables"]}
+    assert shown["clustering"] == list(clustering)
+    assert "rows" not in shown
+
+
+@pytest.mark.parametrize("rows", [3, [3], [{"fid": 1.0}], [{"name": "capspoe", "fid": "low"}]])
+def test_an_evaluation_that_no_command_wrote_is_one_clear_line(rows):
+    with pytest.raises(RunError, match=r"evaluation\.json is damaged; run `capspoe evaluate` again"):
+        evaluation_section({"rows": rows})
 
 
 # Facts

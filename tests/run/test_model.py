@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from capspoe.config import preset
+from capspoe.data.given import FROM_PYTHON
 from capspoe.errors import DamageWarning, InputError, RunError
 from capspoe.run import checkpoint
 from capspoe.run.model import CapsulePoE, find_device
+from capspoe.training.fit import fit
 
 BIAS = "layers.0.b"
 
@@ -19,6 +22,25 @@ def test_save_and_load(model, images, tmp_path):
     assert (copy.config, copy.image, copy.stage) == (model.config, model.image, "done")
     assert np.array_equal(copy.reconstruct(images), model.reconstruct(images))
     assert np.array_equal(copy.sample(4).images, model.sample(4).images)
+
+
+def test_a_network_that_no_run_trained_does_not_claim_a_data_set(images, tmp_path):
+    quick = {"channels": 8, "layers": "3x4", "min_steps": 5, "epochs": 1, "recognition_steps": 5}
+    config = preset("small", "mnist").replace(**quick)
+    network = CapsulePoE.build(config, images.shape[1:])
+    fit(network, images)
+    network.save(tmp_path / "mine")
+    assert CapsulePoE.load(tmp_path / "mine").config == config.replace(data=FROM_PYTHON)
+
+
+def test_a_state_dict_brings_its_recognition_network(model, images):
+    fresh = CapsulePoE.build(model.config, model.image).eval()
+    assert fresh.recognition is None
+    fresh.load_state_dict(model.state_dict())
+    assert np.array_equal(fresh.encode(images).on, model.encode(images).on)
+    damaged = {**model.state_dict(), "recognition.one more": torch.zeros(3)}
+    with pytest.raises(RuntimeError, match=r"recognition\.one more"):
+        CapsulePoE.build(model.config, model.image).load_state_dict(damaged)
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,9 @@ def test_a_stage_that_the_network_does_not_have_is_refused(run_copy):
 
 
 def test_a_diverging_run_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    settings = {**QUICK, "chains": 0, "learning_rate": 50.0, "balance_rate": 0.0}
     with pytest.raises(DivergedError, match=r"(diverged|collapsed).* at step \d+.*run again"):
-        train("digits", tmp_path / "run", quiet=True, **{**QUICK, "learning_rate": 50.0, "balance_rate": 0.0})
+        train("digits", tmp_path / "run", quiet=True, **settings)
     saved = checkpoint.newest(tmp_path / "run")
     assert all(torch.isfinite(v).all() for v in saved.weights.values())
 
@@ -310,6 +311,9 @@ def test_images_from_python_train_the_network_of_a_file(tmp_path, monkeypatch):
     assert same_weights(tmp_path / "file", tmp_path / "list")
     with pytest.raises(InputError, match="trained on images from Python; pass them to"):
         train("digits", tmp_path / "list", resume=True, quiet=True)
+    model = CapsulePoE.load(tmp_path / "list")
+    with pytest.raises(InputError, match="from Python, which are not kept; name images"):
+        data.open_for(model.config, model.image)
     stream = Stream()
     with monkeypatch.context() as patch:
         patch.setattr(training, "IN_MEMORY", 0)

@@ -11,7 +11,9 @@ from capspoe.sorting.edits import Edits, read_edits, write_edits
 from capspoe.sorting.features import Projection, choose_kind
 from capspoe.sorting.library import Library, Record, load_library
 from capspoe.sorting.reading import Stamp, Unread
+from capspoe.sorting.silhouette import silhouette
 from capspoe.sorting.tree import build_tree, chain, image_order, ordered
+from capspoe.training.spectral import cut, nearest_others
 
 
 def blobs(rng, count=4, size=40):
@@ -46,11 +48,47 @@ def test_copies_share_a_node():
     assert graph.node[-7:].tolist() == graph.node[:7].tolist()
 
 
+def test_weights_are_jaccard_indices():
+    """Against Python's sets, in more than one piece."""
+    rng = np.random.default_rng(0)
+    points = torch.from_numpy(rng.normal(size=(300, 3)).astype(np.float32))
+    near = nearest_others(points, 10)
+    around = [{row, *others} for row, others in enumerate(near.tolist())]
+    weights = grouping.shared_neighbours(near)
+    for row, others in enumerate(near.tolist()):
+        for place, other in enumerate(others):
+            common = around[row] & around[other]
+            assert weights[row, place] == pytest.approx(len(common) / len(around[row] | around[other]))
+
+
+def test_weights_cut_a_bridge_between_blobs():
+    """A chain of single images joins two blobs; its edges share few neighbours, so it is cut first."""
+    near = np.array([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 4], [5, 6, 3], [4, 6, 7], [4, 5, 7], [4, 5, 6]])
+    weights = grouping.shared_neighbours(near)
+    assert weights[3, 2] == weights[4, 2] < weights[[0, 1, 2, 5, 6, 7]].min()
+    group = cut(near, 2, 0, weights)
+    assert len(set(group[:4])) == len(set(group[4:])) == 1
+    assert group[0] != group[7]
+
+
 def test_the_medoid_is_the_nearest_to_all():
     rng = np.random.default_rng(0)
     points = rng.normal(size=(50, 3)).astype(np.float32)
     far = np.linalg.norm(points[:, None] - points[None], axis=-1).mean(1)
     assert grouping.medoid(points) == far.argmin()
+
+
+def test_a_silhouette_is_where_the_object_is():
+    """On any plain background, whatever the colours of the object are; a faint pixel counts in part."""
+    inside = np.zeros((28, 28), bool)
+    inside[5:20, 8:22] = True
+    images = np.empty((3, 28, 28, 3), np.uint8)
+    for image, background in zip(images, ((255, 255, 255), (0, 0, 0), (200, 30, 90)), strict=True):
+        image[:] = background
+        image[inside] = 255 - np.array(background)
+    assert (silhouette(images).reshape(3, 28, 28) == inside).all()
+    images[0, 25, 25] = (255, 247, 255)
+    assert silhouette(images)[0, 25 * 28 + 25] == 0.25
 
 
 def test_boundaries_of_the_tree_disappear_in_the_order_of_merging():
@@ -66,7 +104,7 @@ def test_boundaries_of_the_tree_disappear_in_the_order_of_merging():
         stretch = np.cumsum([0] + [boundary not in removed for boundary in range(11)])
         ours = np.empty(12, int)
         ours[order] = stretch
-        theirs = fcluster(linkage(centres, "average"), count, "maxclust")
+        theirs = fcluster(linkage(centres, "ward"), count, "maxclust")
         assert len({*zip(ours.tolist(), theirs.tolist(), strict=True)}) == count == len(set(ours.tolist()))
 
 

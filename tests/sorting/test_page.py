@@ -33,11 +33,14 @@ class Silent:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """Sixty squares of three sizes, one of them twice, one with a name that tries to run a script."""
+    """Sixty squares of three sizes, the smallest in a folder; a copy of one, whose name tries to run a script."""
     folder = tmp_path_factory.mktemp("squares")
     write_squares(folder)
     hostile = "<img src=x onerror='document.title=1'>&amp;.png"
     (folder / hostile).write_bytes((folder / "square 0.png").read_bytes())
+    (folder / "small ones").mkdir()
+    for k in range(0, 60, 3):
+        (folder / f"square {k}.png").rename(folder / "small ones" / f"square {k}.png")
     out = tmp_path_factory.mktemp("page")
     result = sort_folder(folder, out, Settings(groups=3), Silent())
     write_page(result, arrange(result, Edits()), Edits(), "1 cannot be read: <b>x</b>.png (broken)", out)
@@ -66,6 +69,31 @@ def test_the_page_is_what_it_says(page, out):
     assert errors == []
 
 
+def test_captions_are_not_cut(page):
+    """A name of almost thirty letters fits at both widths, although its words do not fill the lines."""
+    script = "const s = document.querySelector('.tile span'); s.title = s.textContent; s.textContent = arguments[0]"
+    page.js(script, "A in LiberationMono-Bold.png")
+    for size in (LAPTOP, PHONE):
+        page.look(size)
+        assert page.js("const s = document.querySelector('.tile span'); return s.scrollHeight <= s.clientHeight")
+    page.look(LAPTOP)
+    page.js("const s = document.querySelector('.tile span'); s.textContent = s.title")
+
+
+def test_groups_say_which_folder_they_come_from(page):
+    files = page.js("return images.map((image) => image[FILE])")
+    inside = [place for place, file in enumerate(files) if file.startswith("small ones/")]
+    outside = [place for place, file in enumerate(files) if "/" not in file]
+    for places, words in (
+        (inside, "all from small ones"),
+        ([*inside[:2], outside[0]], "2 from small ones"),
+        ([inside[0], outside[0]], ""),  # not most of them
+        (outside, ""),
+    ):
+        assert page.js("return originOf(arguments[0])", places) == words
+    assert "from small ones" in page.text("groups")
+
+
 def enter(page, field, value):
     script = (
         "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input'))"
@@ -89,7 +117,26 @@ def test_the_slider_and_the_filters(page):
     assert page.js("return document.getElementById('level').value") == "3"
     enter(page, "search", "square 7.")
     assert page.js("return document.querySelectorAll('.tile').length") == 1
+    # The bar counts the groups that are shown, and the cover is the image that was looked for.
+    assert page.text("number") == "1 of 3 groups"
+    thumbnail = "return document.querySelector(arguments[0] + ' img').getAttribute('src')"
+    assert page.js(thumbnail, "#covers") == page.js(thumbnail, ".tile")
+    enter(page, "search", "nothing like it")
+    assert page.text("groups") == "No file name here contains “nothing like it”."
     enter(page, "search", "")
+    assert page.text("number") == "3 groups"
+
+
+def test_a_cover_leads_to_a_heading_that_is_in_sight(page):
+    for size in (LAPTOP, PHONE):
+        page.look(size)
+        page.js("scrollTo(0, 0); document.querySelector('#covers a:nth-child(2)').click()")
+        below = page.js(
+            "const heading = document.querySelectorAll('section h2')[1].getBoundingClientRect().top;"
+            "return heading - document.getElementById('tools').getBoundingClientRect().bottom"
+        )
+        assert 0 <= below < 60
+    page.look(LAPTOP)
 
 
 def test_the_keyboard_and_the_viewer(page):
@@ -106,6 +153,11 @@ def test_the_keyboard_and_the_viewer(page):
     assert page.js("return document.getElementById('file').textContent") != first
     page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert not page.js("return document.getElementById('viewer').open")
+    # The tile of the image that was shown last has the focus.
+    assert page.js("return document.activeElement.title") != first
+    assert page.js("return document.activeElement.title") == page.js(
+        "return document.getElementById('file').textContent"
+    )
 
 
 def titles(page):
@@ -137,11 +189,13 @@ def test_names_given_on_the_page_are_what_a_run_reads(page, out, tmp_path):
     assert titles(page)[0] == first
     fill_in(page, 0, "rename", 'small, "ones"')
     assert titles(page)[0] == 'small, "ones"'
+    assert page.js("return document.activeElement.ariaLabel") == 'rename small, "ones"'
     page.js("document.querySelectorAll('.tile')[5].click()")
     file = page.js("return document.getElementById('file').textContent")
     script = "const m = document.getElementById('move'); m.value = arguments[0]; m.dispatchEvent(new Event('change'))"
     page.js(script, third)
     page.js("document.getElementById('close').click()")
+    page.until("document.activeElement.matches('.tile')")  # it takes the focus, a moment later
     assert file in page.js(
         "return [...document.querySelectorAll('section')[2].querySelectorAll('.tile')].map((tile) => tile.title)"
     )

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from capspoe.data.folders import list_folder
 from capspoe.sorting.reading import (
     Seen,
     Unread,
     describe_unread,
-    list_folder,
     plain_background,
     read_file,
     read_files,
@@ -90,15 +90,22 @@ def test_squares_keep_drawings_whole_and_crop_photographs(picture):
     assert np.allclose(np.asarray(square(picture, 80)), np.asarray(picture)[:, 20:100], atol=2)
 
 
-def test_large_images_get_thumbnails_and_small_ones_are_shown(picture, tmp_path):
-    picture.resize((1200, 800)).save(tmp_path / "large.jpg")
-    picture.resize((30, 20)).save(tmp_path / "small.png")
-    picture.resize((30, 20)).save(tmp_path / "small.tif")
-    large = read(tmp_path, "large.jpg")
+def test_thumbnails_are_what_a_browser_shows_on_any_background(picture, tmp_path):
+    picture.resize((1200, 800)).save(tmp_path / "large.tif")
+    small = picture.resize((30, 20))
+    small.save(tmp_path / "small.tif")
+    large = read(tmp_path, "large.tif")
     assert (large.width, large.height) == (1200, 800)
-    assert Image.open(io.BytesIO(large.thumbnail)).size == (160, 107)
-    assert read(tmp_path, "small.png").thumbnail is None
-    assert read(tmp_path, "small.tif").thumbnail is not None  # browsers do not show TIFF
+    shown = Image.open(io.BytesIO(large.thumbnail))
+    assert (shown.format, shown.size) == ("JPEG", (160, 107))
+    shown = Image.open(io.BytesIO(read(tmp_path, "small.tif").thumbnail))
+    assert (shown.format, shown.tobytes()) == ("PNG", small.tobytes())  # not blurred by JPEG
+    icon = Image.new("RGBA", (64, 64))
+    ImageDraw.Draw(icon).ellipse((12, 12, 52, 52), fill="black")
+    icon.save(tmp_path / "icon.png")
+    shown = Image.open(io.BytesIO(read(tmp_path, "icon.png").thumbnail))
+    assert not shown.has_transparency_data
+    assert (shown.getpixel((0, 0)), shown.getpixel((32, 32))) == ((255, 255, 255), (0, 0, 0))
 
 
 def test_what_cannot_be_read(picture, tmp_path):

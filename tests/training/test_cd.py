@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from capspoe import kernels
+from capspoe.config import Config
 from capspoe.errors import InputError
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.noise import Noise
 from capspoe.model.routed import RoutedRBM, routed
+from capspoe.training.build import capsule_update
 from capspoe.training.cd import ContrastiveDivergence
 from capspoe.training.update import gate_error
 from tiny import F64, all_visible, some_routing, tiny_layer
@@ -183,6 +185,42 @@ def test_hidden_states_may_hold_their_means(rng):
         sums.add(x, h, +1)
         sums.add(y, h_neg, -1)
     torch.testing.assert_close(tuple(found), tuple(sums.total()))
+
+
+@NEURONS
+def test_capsules_that_drop_out_of_an_image_are_0(neurons, rng):
+    layer = tiny_layer("none", neurons=neurons)
+    x = torch.rand(9, 3, 2, generator=rng, dtype=F64)
+    noise = Noise.for_batch(9, dtype=F64)
+    update = ContrastiveDivergence(k=2, sample_hidden=False, capsule_dropout=0.5)
+    found, _ = update.step(layer, x, noise)
+    kept = update.kept(layer(x).z, noise)
+    assert 0 < kept.mean() < 1
+    w = torch.zeros_like(layer.w_JNMI)
+    b = torch.zeros_like(layer.b)
+    with torch.no_grad():
+        c = layer(x).c
+        for i in range(9):
+            one = slice(i, i + 1)
+            mask = kept[one, :, None]
+            h = first = mask * layer.hidden_mean(layer.preactivation(x[one], c[one]))
+            for _ in range(2):
+                y = layer.visible_mean(h, c[one])
+                h = mask * layer.hidden_mean(layer.preactivation(y, c[one]))
+            r = layer.fan * c[i]
+            w += torch.einsum("ji,jn,im->jnmi", r, first[0], x[i] - layer.mu) / 9
+            w -= torch.einsum("ji,jn,im->jnmi", r, h[0], y[0] - layer.mu) / 9
+            b += (first - h)[0] / 9
+    torch.testing.assert_close(found.w_JNMI, w)
+    torch.testing.assert_close(found.b, b)
+
+
+def test_the_setting_drops_capsules_out(rng):
+    layer = tiny_layer("none")
+    update = capsule_update(Config(capsule_dropout=0.3), layer, True)
+    z = torch.zeros(5000, *layer.upper)
+    assert update.kept(z, Noise.for_batch(5000)).mean() == pytest.approx(0.7, abs=0.02)
+    assert capsule_update(Config(), layer, True).kept(z, Noise.for_batch(5000)) is None
 
 
 def test_targets_train_their_capsules_alone(rng):

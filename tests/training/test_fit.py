@@ -8,6 +8,7 @@ import torch
 
 import capspoe
 from capspoe import CapsuleLayer, CapsulePoE, Config, ConvAutoencoder, data
+from capspoe.data.given import FROM_PYTHON
 from capspoe.errors import InputError, RunError
 from capspoe.model.build import build_network
 from capspoe.training.build import build_stages
@@ -48,7 +49,7 @@ def test_training_on_a_tensor_takes_three_lines(images):
     fit(expected, PIXELS, epochs=1, autoencoder_epochs=1)
     weights = expected.state_dict()
     assert all(torch.equal(value, weights[name]) for name, value in network.state_dict().items())
-    assert network.config == Config(**SETTINGS, epochs=1, autoencoder_epochs=1)
+    assert network.config == Config(**SETTINGS, data=FROM_PYTHON, epochs=1, autoencoder_epochs=1)
     assert network.sample(3).images.shape == (3, 12, 12, 1)
 
 

@@ -49,19 +49,21 @@ def test_groups_follow_chains_of_neighbours_where_k_means_cannot():
     assert purity(by_distance, strip) < 0.7
 
 
-def test_coordinates_have_the_angles_of_the_walks_distributions(monkeypatch):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_coordinates_have_the_angles_of_the_walks_distributions(monkeypatch, weighted):
     """Computed here directly, as a power of the walk's matrix."""
     points = torch.from_numpy(strips(20)[0])
     near = spectral.nearest(points, points, 6)[:, 1:]
+    weights = np.random.default_rng(0).uniform(0.5, 1, near.shape) if weighted else None
     graph = np.zeros((60, 60))
-    np.put_along_axis(graph, near, 1, 1)
+    np.put_along_axis(graph, near, 1.0 if weights is None else weights, 1)
     graph = graph + graph.T
     degree = graph.sum(1)
     after = np.linalg.matrix_power(graph / degree[:, None], spectral.DIFFUSION_STEPS) / np.sqrt(degree)
     after /= np.linalg.norm(after, axis=1, keepdims=True)
 
     def cosines(size: int) -> np.ndarray:
-        coordinates = spectral.diffusion_map(near, size, seed=0)
+        coordinates = spectral.diffusion_map(near, size, seed=0, weights=weights)
         return coordinates @ coordinates.T
 
     np.testing.assert_allclose(cosines(60), after @ after.T, atol=1e-8)

@@ -252,5 +252,5 @@ def test_layers_below_take_the_rate_of_their_neurons():
     network = build_network(config, (8, 8, 1))
     _, below, top, *_ = build_stages(config, network)
     assert isinstance(below, CapsuleStage)
-    assert below.learning_rate == pytest.approx(10 * config.learning_rate)
+    assert below.learning_rate == pytest.approx(30 * config.learning_rate)
     assert top.learning_rate == config.learning_rate

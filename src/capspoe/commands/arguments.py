@@ -34,6 +34,7 @@ Images = Annotated[
     Positional[tuple[str, ...]], arg(metavar="[IMAGES ...]", help=f"{IMAGES_HELP} (default: the run's own data).")
 ]
 AsJson = Annotated[bool, arg(help="Print JSON instead of text.")]
+SkipBad = Annotated[bool, arg(help="Skip image files that cannot be read instead of stopping.")]
 SplitOf = Annotated[
     Split | None, arg(help="Which part of it (default: all of a path that you name, otherwise test).")
 ]

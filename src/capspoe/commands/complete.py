@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capspoe.commands.arguments import Images, RunFolder, check_suffix, command, figure_path
+from capspoe.commands.arguments import Images, RunFolder, SkipBad, check_suffix, command, figure_path
 from capspoe.commands.explain import write_arrays
 from capspoe.commands.images import open_given_images
 from capspoe.errors import InputError
@@ -22,6 +22,7 @@ def complete(
     count: int = 4,
     limit: int = 10,
     seed: int = 0,
+    skip_bad: SkipBad = False,
     out: Path | None = None,
 ) -> None:
     """Fill in a hidden part of an image, in several ways; the visible pixels stay.
@@ -48,7 +49,7 @@ def complete(
     model = CapsulePoE.load(run)
     size = model.image[:2]
     hidden = read_mask(Path(mask), size) if Path(mask).is_file() else find_mask(mask, size)
-    given = open_given_images(model, run, images, limit=limit)
+    given = open_given_images(model, run, images, limit=limit, skip_bad=skip_bad)
     pictures = model.array(model.tensor(given.dataset.batch(np.arange(len(given.dataset)))))
     completion = model.complete(pictures, hidden, count, seed)
     # Where pixels are seen, the reconstruction of a completed image should be like them.

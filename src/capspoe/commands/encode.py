@@ -10,6 +10,7 @@ from capspoe.commands.arguments import (
     AsJson,
     Images,
     RunFolder,
+    SkipBad,
     SplitOf,
     check_suffix,
     command,
@@ -35,6 +36,7 @@ def encode(
     images: Images = (),
     out: Path | None = None,
     split: SplitOf = None,
+    skip_bad: SkipBad = False,
     json: AsJson = False,
     device: AnyDevice = "auto",
 ) -> None:
@@ -54,7 +56,7 @@ def encode(
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run, device)
-    given = open_given_images(model, run, images, split)
+    given = open_given_images(model, run, images, split, skip_bad=skip_bad)
     dataset = given.dataset
     if out is None or out.suffix.lower() != ".npz":
         table = columns(dataset, watched(given, encoded_blocks(model, dataset, errors=True)))

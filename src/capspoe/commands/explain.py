@@ -3,8 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from capspoe.commands.arguments import AsJson, Images, RunFolder, check_suffix, command, figure_path, print_json
-from capspoe.commands.images import Given, name_capsule, open_given_images
+from capspoe.commands.arguments import (
+    AsJson,
+    Images,
+    RunFolder,
+    SkipBad,
+    check_suffix,
+    command,
+    figure_path,
+    print_json,
+    progress,
+)
+from capspoe.commands.images import Given, edge_errors, name_capsule, open_given_images
 from capspoe.config import Compose
 
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ def explain(
     compose: Compose = "maximum",
     shift: float = SHIFT,
     count: int = 10,
+    skip_bad: SkipBad = False,
     json: AsJson = False,
     out: Path | None = None,
 ) -> None:
@@ -49,12 +60,15 @@ def explain(
 
     check_count("count", count)
     model = CapsulePoE.load(run)
-    given = open_given_images(model, run, images, limit=count)
+    given = open_given_images(model, run, images, limit=count, skip_bad=skip_bad)
+    # Only when all are read is it known whether they were fitted to the frame.
+    batches = list(given.dataset.batches(CHUNK))
+    fitted = given.mostly_fitted()
     pictures = []
     parts = []
-    for pixels in given.batches(CHUNK, "explaining"):
+    for pixels in progress(batches, len(batches), "explaining"):
         pictures.append(model.array(model.tensor(pixels)))
-        parts.append(model.explain(pixels, objects, compose, shift))
+        parts.append(model.explain(pixels, objects, compose, shift, fitted))
     shown = np.concatenate(pictures)
     explanation = Explanation.concatenate(parts)
     rows = describe(given, explanation, shown)
@@ -83,6 +97,7 @@ def describe(given: Given, explanation: "Explanation", images: Any) -> list[dict
 
     names = given.dataset.names(np.arange(len(images)))
     errors = np.square(explanation.image - images).mean((1, 2, 3))
+    edges = edge_errors(images, explanation.image)
     rows = []
     for k, name in enumerate(names):
         objects = []
@@ -92,8 +107,7 @@ def describe(given: Given, explanation: "Explanation", images: Any) -> list[dict
                 objects.append(
                     {"capsule": int(capsule), "mostly": label, "probability": round(float(probability), 4)}
                 )
-        # Each object may be as wrong as a usual image.
-        (unlike,) = given.note_errors(k, errors[k : k + 1], len(objects))
+        (unlike,) = given.note_errors(k, errors[k : k + 1], edges[k : k + 1])
         rows.append({"image": name, "objects": objects, "error": float(errors[k]), "unlike": unlike})
     return rows
 

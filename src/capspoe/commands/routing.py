@@ -1,16 +1,23 @@
 """`capspoe routing`."""
 
-from capspoe.commands.arguments import Images, RunFolder, SplitOf, command, figure_path
+from pathlib import Path
+
+from capspoe.commands.arguments import Images, RunFolder, SplitOf, check_suffix, command, figure_path
 from capspoe.commands.images import open_given_images, reconstruction_errors
 
 
 @command
-def routing(run: RunFolder, images: Images = (), image: int = 0, split: SplitOf = None) -> None:
-    """Draw how one image is routed, Figure 1 of the paper. Writes RUN/figures/routing-K.svg.
+def routing(
+    run: RunFolder, images: Images = (), image: int = 0, split: SplitOf = None, out: Path | None = None
+) -> None:
+    """Draw how one image is routed, Figure 1 of the paper.
 
     Args:
         image: Index of the image, if there are several.
+        out: x.svg (default: RUN/figures/routing-K.svg).
     """
+    out = out or figure_path(run, f"routing-{image}.svg")
+    check_suffix(out, ".svg")
     from capspoe.figures.gallery import label_of
     from capspoe.figures.routing import draw_routing, one_image, routed
     from capspoe.figures.sheet import write
@@ -24,6 +31,5 @@ def routing(run: RunFolder, images: Images = (), image: int = 0, split: SplitOf 
     given.announce()
     (name,) = given.dataset.names([image])
     title = name if given.dataset.file_names else f"{given.dataset.what.removesuffix('s')} {image}"
-    path = figure_path(run, f"routing-{image}.svg")
-    write(draw_routing(view, title, label_of(given.dataset, image)), path)
-    print(path)
+    write(draw_routing(view, title, label_of(given.dataset, image)), out)
+    print(out)

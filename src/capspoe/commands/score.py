@@ -10,6 +10,7 @@ from capspoe.commands.arguments import (
     AsJson,
     Images,
     RunFolder,
+    SkipBad,
     SplitOf,
     check_suffix,
     command,
@@ -36,14 +37,16 @@ def score(
     run: RunFolder,
     images: Images = (),
     split: SplitOf = None,
+    skip_bad: SkipBad = False,
     out: Path | None = None,
     json: AsJson = False,
     device: AnyDevice = "auto",
 ) -> None:
     """Find odd images: how likely each one is under the model, the oddest first.
 
-    The score is the log-likelihood of the image's code plus that of its pixels given the code. Typicality is the
-    share of the run's own test images that are odder, by the weaker of the two in standard deviations.
+    The score is the log-likelihood of the image's code plus that of its pixels given the code, in nats. Typicality is
+    the share of the run's own test images that are odder, by the weaker of the two in standard deviations. With
+    --codec pixels the code is the image in 0 and 1, and the score is its log-likelihood.
 
     Args:
         out: x.csv or x.parquet (default: print the ten oddest).
@@ -57,7 +60,7 @@ def score(
     from capspoe.run.model import CapsulePoE
 
     model = CapsulePoE.load(run, device)
-    given = open_given_images(model, run, images, split)
+    given = open_given_images(model, run, images, split, skip_bad=skip_bad)
     dataset = given.dataset
     scores = score_dataset(model, given.batches(BLOCK, "scoring"))
     given.note_errors(0, scores.error)
@@ -94,6 +97,10 @@ def score(
     gap = max(map(abs, log_z.gaps))
     bounds = f"between {log_z.lower:.1f} and {log_z.upper:.1f}"
     print(f"log Z {bounds}; its estimates differ by at most {gap:.1f} nats in a capsule")
+    if model.codec.code_is_image:
+        mean = float(scores.code.mean())
+        half = (log_z.upper - log_z.lower) / 2
+        print(f"log-likelihood of an image: {mean:.2f} ± {abs(half):.2f} nats, the mean of {len(scores.code):,}")
     if out:
         print(out)
     else:

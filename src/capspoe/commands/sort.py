@@ -28,6 +28,7 @@ def sort(
     link: bool = False,
     copy: bool = False,
     regroup: bool = False,
+    embed: bool = False,
     train: bool = False,
     size: int | None = None,
     run: Path | None = None,
@@ -46,25 +47,32 @@ def sort(
         link: Also make a folder of links for each group.
         copy: Also make a folder of copies for each group.
         regroup: Group all images again, for when many have been added.
+        embed: Put the thumbnails into index.html, so that you can send the page as one file.
         train: Also train a capsule for each group in OUT/run: poses in the table, samples, reconstructions.
         size: With --train, resize images to this many pixels for the network (default: as `capspoe train`).
         run: Group by the capsules of this run instead.
     """
-    check_options(folder, out, groups, link=link, copy=copy, train=train, size=size, run=run)
-    from capspoe.atomic import disk_errors
-    from capspoe.commands.encode import write_table
-    from capspoe.commands.sort_progress import TerminalProgress
-    from capspoe.sorting.edits import read_edits, write_edits
-    from capspoe.sorting.outputs import arrange, files_by_group, ids_of, rows_of, write_folders, write_json
-    from capspoe.sorting.page import write_page
-    from capspoe.sorting.reading import describe_unread
-    from capspoe.sorting.settings import Settings
-    from capspoe.sorting.sorter import sort_folder
-
     began = time.monotonic()
+    check_options(folder, out, groups, link=link, copy=copy, train=train, size=size, run=run)
+    from capspoe.commands.sort_progress import TerminalProgress
+
     progress = TerminalProgress(", then training" if train else " in all")
     folder = folder.resolve()
     with progress:
+        # Loading the libraries takes seconds, so the first estimate comes before them.
+        if not (out / "cache" / "images.npz").exists():
+            progress.guess(folder)
+        from capspoe.atomic import disk_errors
+        from capspoe.commands.encode import write_table
+        from capspoe.sorting.edits import read_edits, write_edits
+        from capspoe.sorting.outputs import arrange, files_by_group, ids_of, rows_of, write_folders, write_json
+        from capspoe.sorting.page import write_page
+        from capspoe.sorting.reading import describe_unread
+        from capspoe.sorting.settings import Settings
+        from capspoe.sorting.sorter import sort_folder
+
+        # A mistake in it is an error before new images are taken into the cache.
+        read_edits(out / "edits.csv", set(), set())
         result = sort_folder(folder, out, Settings(groups, features, regroup), progress)
     skipped = describe_unread(result.library.unread, result.unsupported)
     if skipped:
@@ -75,7 +83,9 @@ def sort(
     ids = ids_of(result)
     edits = read_edits(out / "edits.csv", set(ids), set(result.groups.names))
     if edits.unknown:
-        progress.info(f"edits.csv: {len(edits.unknown)} lines name no group or image, such as {edits.unknown[0]}")
+        count = len(edits.unknown)
+        lines = "1 line names" if count == 1 else f"{count} lines name"
+        progress.info(f"edits.csv: {lines} no group or image, such as {edits.unknown[0]}")
     arrangement = arrange(result, edits)
     if link or copy:
         files = files_by_group(result, arrangement)
@@ -87,7 +97,7 @@ def sort(
     write_table({name: [row[name] for row in rows] for name in rows[0]}, out / "groups.csv")
     with disk_errors(out):
         write_json(result, arrangement, rows, out / "groups.json")
-        write_page(result, arrangement, edits, skipped, out)
+        write_page(result, arrangement, edits, skipped, out, embed)
         write_edits(out / "edits.csv", edits, ids)
     print(summary(result, arrangement, time.monotonic() - began))
     print(out / "index.html")
@@ -120,6 +130,15 @@ def check_options(
         raise InputError(f"--groups is {groups}; it must be at least 1")
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder of images")
+    if run is not None:
+        from capspoe.run import checkpoint
+        from capspoe.run.bundled import find_run
+
+        checkpoint.open_run(find_run(run))
+    sorted_before = any((out / name).exists() for name in ("groups.json", "edits.csv", "cache"))
+    for name in ("index.html", "groups.csv"):
+        if (out / name).exists() and not sorted_before:
+            raise InputError(f"{out / name} was not written by capspoe sort; choose another folder for --out")
     if out.resolve().is_relative_to(folder.resolve()):
         reason = "so that what is written is not sorted the next time"
         raise InputError(f"--out must be outside {folder}, {reason}")
@@ -132,7 +151,8 @@ def summary(result: "Sorted", arrangement: "Arrangement", seconds: float) -> str
     duplicates = result.duplicates
     copies = int((duplicates.first != np.arange(len(duplicates.first))).sum())
     exact = int(duplicates.exact.sum())
-    parts = [f"{len(result.library):,} images in {len(arrangement.names)} groups"]
+    count = len(arrangement.names)
+    parts = [f"{len(result.library):,} images in {count} group{'' if count == 1 else 's'}"]
     parts.append(f"odd ones out: {int((arrangement.group < 0).sum())}")
     if copies:
         parts.append(f"there twice: {exact} exactly, {copies - exact} nearly")

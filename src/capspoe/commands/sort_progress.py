@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from rich import progress
 from rich.console import Console
@@ -11,6 +13,10 @@ PLAIN_SECONDS = 5  # between lines of progress when stderr is not a terminal
 # Seconds from the last image that is read to the page, on one core of 2.5 GHz: 2.8 for 1,000 images, 22 for 10,000.
 AFTER_READING = 1.0
 AFTER_READING_EACH = 0.0022
+# Before anything is read: seconds to load the libraries, for each image, and for each of its bytes.
+LOADING = 3.0
+GUESSED_EACH = 0.008
+GUESSED_BYTE = 1e-8
 
 
 class Estimate:
@@ -29,6 +35,12 @@ class Estimate:
         self.grouping = 0.0  # seconds that grouping will take
         self.per_image: float | None = None  # seconds
 
+    def guess(self, images: int, size: int) -> None:
+        """Guess from the number of images and their bytes, until some of them are read."""
+        self.plan(images, images)
+        self.per_image = GUESSED_EACH + GUESSED_BYTE * size / max(images, 1)
+        self.grouping += LOADING
+
     def plan(self, reading: int, grouping: int) -> None:
         self.later = reading
         self.grouping = AFTER_READING + AFTER_READING_EACH * grouping if grouping else 0.0
@@ -44,7 +56,7 @@ class Estimate:
         self.left_of_stage = total - done
 
     def seconds(self) -> float | None:
-        """None until the first image is read."""
+        """None if nothing is known yet."""
         if not self.left_of_stage and not self.later:
             return max(0.0, self.grouping - (self.clock() - self.began))
         if self.per_image is None:
@@ -84,6 +96,7 @@ class TerminalProgress:
             disable=not self.console.is_terminal,
             transient=True,
         )
+        self.loading: progress.TaskID | None = None
 
     def __enter__(self) -> "TerminalProgress":
         self.bars.start()
@@ -91,6 +104,21 @@ class TerminalProgress:
 
     def __exit__(self, *error: object) -> None:
         self.bars.stop()
+
+    def guess(self, folder: Path) -> None:
+        """Count the images of a folder, and guess how long they will take."""
+        from capspoe.data.folders import list_images
+
+        size = 0
+        names = list_images(folder)
+        for name in names:
+            with suppress(OSError):
+                size += (folder / name).stat().st_size
+        if names:
+            self.estimate.guess(len(names), size)
+            self.loading = self.bars.add_task("loading", total=len(names))
+            if not self.console.is_terminal:
+                self.info(f"{len(names):,} images: {self.left()}, by a first guess")
 
     def info(self, line: str) -> None:
         self.console.print(line, markup=False, soft_wrap=True)
@@ -109,6 +137,8 @@ class TerminalProgress:
 
     def images(self, title: str, total: int) -> Callable[[int], None]:
         self.estimate.begin(total)
+        if self.loading is not None:
+            self.bars.update(self.loading, visible=False)
         task = self.bars.add_task(title, total=total)
         said_at = time.monotonic() - PLAIN_SECONDS + 1  # the first line after a second
 

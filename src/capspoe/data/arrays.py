@@ -12,6 +12,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from capspoe.data.datasets import COLOURS, ArrayDataset, Classes, Dataset, Labels, Subset
+from capspoe.data.given import FROM_PYTHON
 from capspoe.data.preprocess import Prepare, as_uint8, pixel_scale
 from capspoe.data.splits import hash_positions, split_rows
 from capspoe.errors import DataError
@@ -25,9 +26,13 @@ MAX_ARRAYS = 10_000  # in an .npz
 def open_npy(path: Path, split: str, prepare: Prepare) -> Dataset:
     """Memory-map an .npy of images; it has no labels."""
     with _errors(path):
-        array = _as_images(open_memmap(path, mode="r"), str(path))
+        given = open_memmap(path, mode="r")
+        array = _as_images(given, str(path))
     rows = split_rows(hash_positions(len(array)), split, str(path))
-    return Subset(ArrayDataset(array, scale=pixel_scale(array, str(path)), prepare=prepare), rows)
+    scale = pixel_scale(array, str(path))
+    dataset = ArrayDataset(array, scale=scale, prepare=prepare)
+    dataset.understood = f"{path.name}: {understood(given, array, scale)}"
+    return Subset(dataset, rows)
 
 
 def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
@@ -36,7 +41,7 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
         if len(file.files) > MAX_ARRAYS:
             raise DataError(f"{path}: has more than {MAX_ARRAYS} arrays")
         parts = _find_parts(file, path)
-        pixels, lengths = _pixels(file, path, [name for name, _ in parts])
+        pixels, lengths, line = _pixels(file, path, [name for name, _ in parts])
         labels, classes = _labels(file, path, [name for _, name in parts], lengths)
     if len(parts) == 2:
         # The train images come first in `pixels`.
@@ -45,29 +50,31 @@ def open_npz(path: Path, split: str, prepare: Prepare) -> Dataset:
         rows = {"train": everything[:border], "test": everything[border:], "all": everything}[split]
     else:
         rows = split_rows(hash_positions(len(pixels)), split, str(path))
-    return Subset(ArrayDataset(pixels, labels, classes, prepare=prepare), rows)
+    dataset = ArrayDataset(pixels, labels, classes, prepare=prepare)
+    dataset.understood = f"{path.name}: {line}"
+    return Subset(dataset, rows)
 
 
 def from_array(images: NDArray[Any], prepare: Prepare) -> Dataset:
     """All images of an array, as an .npy has them."""
-    name = "images from Python"
+    name = FROM_PYTHON
     array = _as_images(images, name)
-    dataset = ArrayDataset(array, scale=pixel_scale(array, name), prepare=prepare)
-    dataset.understood = understood(images, array)
+    scale = pixel_scale(array, name)
+    dataset = ArrayDataset(array, scale=scale, prepare=prepare)
+    dataset.understood = understood(images, array, scale)
     return dataset
 
 
-def understood(given: NDArray[Any], images: NDArray[Any]) -> str:
-    """One line about how an array was read."""
+def understood(given: NDArray[Any], images: NDArray[Any], scale: int) -> str:
+    """One line about how an array was read: as `images` (n, H, W, C), multiplied by `scale`."""
     count, height, width, channels = images.shape
     colour = {1: "grey", 3: "RGB", 4: "RGBA"}.get(channels, f"{channels} channels")
-    values = "0 to 255"
-    if given.dtype == bool or (given.dtype.kind == "f" and pixel_scale(images, "images") == 255):
-        values = "in [0, 1]"
+    values = "in [0, 1]" if scale == 255 else "0 to 255"
     layout = "(n, H, W)"
     if given.ndim == 4:
         layout = "(n, H, W, C)" if given.shape == images.shape else "(n, C, H, W)"
-    return f"{count:,} images of {height}x{width}, {colour}, {given.dtype} {values}, read as {layout}"
+    noun = "image" if count == 1 else "images"
+    return f"{count:,} {noun} of {height}x{width}, {colour}, {given.dtype} {values}, read as {layout}"
 
 
 @contextmanager
@@ -126,9 +133,10 @@ def _find_parts(file: NpzFile, path: Path) -> list[tuple[str, str | None]]:
     )
 
 
-def _pixels(file: NpzFile, path: Path, names: list[str]) -> tuple[NDArray[np.uint8], list[int]]:
-    """Return all images, and the number of images in each array."""
-    parts = [_as_images(_array(file, name), f"{path}, array {name!r}") for name in names]
+def _pixels(file: NpzFile, path: Path, names: list[str]) -> tuple[NDArray[np.uint8], list[int], str]:
+    """Return all images, the number of images in each array, and a line about how the first was read."""
+    arrays = [_array(file, name) for name in names]
+    parts = [_as_images(array, f"{path}, array {name!r}") for name, array in zip(names, arrays, strict=True)]
     if len({part.shape[1:] for part in parts}) > 1:
         raise DataError(f"{path}: train images are {parts[0].shape[1:]}, test images {parts[1].shape[1:]}")
     scales = [pixel_scale(part, f"{path}, array {name!r}") for part, name in zip(parts, names, strict=True)]
@@ -137,9 +145,10 @@ def _pixels(file: NpzFile, path: Path, names: list[str]) -> tuple[NDArray[np.uin
         scales = [min(scales)] * len(parts)
     pixels = [as_uint8(part, scale) for part, scale in zip(parts, scales, strict=True)]
     lengths = [len(part) for part in parts]
+    line = f"{names[0]} has {understood(arrays[0], parts[0], scales[0])}"
     if len(pixels) == 1:
-        return pixels[0], lengths
-    return np.concatenate(pixels), lengths
+        return pixels[0], lengths, line
+    return np.concatenate(pixels), lengths, line
 
 
 def _as_images(array: NDArray[Any], name: str) -> NDArray[Any]:

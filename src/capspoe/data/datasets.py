@@ -57,7 +57,7 @@ class Dataset(ABC):
     file_names: list[str] | None = None  # relative to the folder; None if the images are not files
     decodes: bool = False  # reading decodes files, so workers help
     verified: bool = False  # its files have been verified by checksums
-    understood: str | None = None  # one line about how an array from Python was read
+    understood: str | None = None  # one line about how an array was read
     what: str = "images"  # what an error calls them: of a split, "training images" or "test images"
     skippable: bool = False  # whether the user can choose to skip unreadable images, with --skip-bad
 

@@ -37,13 +37,15 @@ def frame(
     exact = grey.shape == shape
     # An image of the data set itself has the right size and background already.
     original = exact and light is not None and np.allclose(light, np.where(grey < CONTRAST, 0, grey), atol=SIMILAR)
+    fitted = False
     if fit and light is not None and not original:
         grey = reframe(light, shape, size)
+        fitted = True
     elif not exact:
         height, width = shape
         small = ImageOps.fit(Image.fromarray(grey), (width, height), Image.Resampling.BILINEAR)
         grey = np.clip(np.asarray(small, np.float32), 0, 1)
-    return Framed(polarity.ink(grey), own != polarity, light is None)
+    return Framed(polarity.ink(grey), own != polarity, light is None, fitted)
 
 
 def polarity_of(grey: Float[np.ndarray, "h w"]) -> Polarity:

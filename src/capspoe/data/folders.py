@@ -1,19 +1,21 @@
 """A folder of images: listed once, decoded on demand."""
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capspoe.data.datasets import Classes, Dataset, Failure, Labels, Read
-from capspoe.data.formats import BadImage, decode, probe, readable_extensions
+from capspoe.data.formats import HEIF_EXTENSIONS, UNSUPPORTED, BadImage, decode, is_picture, probe
 from capspoe.data.preprocess import Prepare
 from capspoe.data.splits import evenly_spaced, hash_names, split_rows
-from capspoe.errors import DataError
+from capspoe.errors import CapspoeWarning, DataError
 
 PROBED = 256  # images that determine size and colour
 MAX_KEPT = 64  # larger images are resized
@@ -53,10 +55,14 @@ def open_folder(root: Path, split: str, prepare: Prepare) -> FolderDataset:
     Labels, size and colour are derived from all images, so that they are the same for every split.
     """
     root = root.absolute()
-    names = list_images(root)
+    names, unsupported = list_folder(root)
     if not names:
-        formats = "png, jpeg, tiff, webp, bmp, gif and others"
-        raise DataError(f"{root}: no images in this folder ({formats})")
+        advice = "png, jpeg, tiff, webp, bmp, gif and others"
+        if unsupported:
+            advice = describe_unsupported(unsupported)
+        raise DataError(f"{root}: no images in this folder ({advice})")
+    if unsupported:
+        warnings.warn(f"{root}: skipped {describe_unsupported(unsupported)}", CapspoeWarning, stacklevel=2)
     train = [name for name in names if name.startswith("train/")]
     test = [name for name in names if name.startswith("test/")]
     if train and test:
@@ -73,11 +79,38 @@ def open_folder(root: Path, split: str, prepare: Prepare) -> FolderDataset:
     return dataset
 
 
+class Listing(NamedTuple):
+    """The files of a folder, sorted by their bytes: images, and pictures of kinds that cannot be read."""
+
+    images: list[str]
+    unsupported: list[str]
+
+
+def list_folder(root: Path) -> Listing:
+    """List the images under a folder, as relative paths with `/`. Files of other kinds are left out."""
+    images = []
+    unsupported = []
+    for name in list_files(root):
+        if is_picture(root / name):
+            images.append(name)
+        elif os.path.splitext(name)[1].lower() in (*UNSUPPORTED, *HEIF_EXTENSIONS):
+            unsupported.append(name)
+    return Listing(sorted(images, key=os.fsencode), sorted(unsupported, key=os.fsencode))
+
+
 def list_images(root: Path) -> list[str]:
-    """List the images under a folder by extension, as relative paths with `/`, sorted by their bytes."""
-    extensions = readable_extensions()
-    names = [name for name in list_files(root) if os.path.splitext(name)[1].lower() in extensions]
-    return sorted(names, key=os.fsencode)
+    """The images under a folder."""
+    return list_folder(root).images
+
+
+def describe_unsupported(names: Sequence[str], most: int = 5) -> str:
+    """Count and name pictures of kinds that cannot be read."""
+    named = ", ".join(names[:most])
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    hint = ""
+    if any(os.path.splitext(name)[1].lower() in HEIF_EXTENSIONS for name in names):
+        hint = "; for HEIC: pip install 'capspoe[heic]'"
+    return f"{len(names)} of kinds that are not supported: {named}{more}{hint}"
 
 
 def list_files(root: Path) -> Iterator[str]:

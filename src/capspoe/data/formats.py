@@ -36,6 +36,7 @@ UNSUPPORTED = (  # pictures too, but nothing here reads them: reported, not igno
     *(".raw", ".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".orf", ".rw2", ".raf"),
     *(".pef", ".srw", ".x3f", ".jxl", ".jxr", ".exr", ".hdr", ".fits", ".fit"),
 )
+SIGNATURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*")  # first bytes of PNG, JPEG, GIF, TIFF
 FORMATS = (  # without EPS and WMF: Pillow reads them by starting another program
     *("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "AVIF", "PPM", "TGA", "JPEG2000", "ICO"),
     *("PCX", "SGI", "DDS", "QOI", "PSD", "HEIF"),
@@ -167,6 +168,18 @@ def read_picture(path: Path, side: int) -> Picture:
 def readable_extensions() -> tuple[str, ...]:
     """The extensions of the files that can be read here: HEIC needs the extra `heic`."""
     return EXTENSIONS + HEIF_EXTENSIONS if _register_heif() else EXTENSIONS
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file is one that can be read here: by its extension, or without one by its first bytes."""
+    if path.suffix:
+        return path.suffix.lower() in readable_extensions()
+    try:
+        with path.open("rb") as file:
+            start = file.read(12)
+    except OSError:
+        return False
+    return start.startswith(SIGNATURES) or (start[:4], start[8:]) == (b"RIFF", b"WEBP")
 
 
 @cache

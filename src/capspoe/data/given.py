@@ -18,6 +18,7 @@ from capspoe.data.preprocess import Prepare
 from capspoe.errors import DataError, InputError
 
 STANDARD_INPUT = "-"
+FROM_PYTHON = "images from Python"  # the name of images that were passed as an object
 MAX_BYTES = 1 << 30  # from standard input
 SIGNATURES = {b"\x93NUMPY": ".npy", b"PK\x03\x04": ".npz"}  # anything else is an image file
 
@@ -28,6 +29,7 @@ class Framed(NamedTuple):
     pixels: NDArray[np.float32]  # (H, W) in [0, 1]
     inverted: bool  # whether the picture had the other polarity
     blank: bool  # whether nothing stands out from the background
+    fitted: bool  # whether the object was scaled to its usual size
 
 
 @dataclass
@@ -36,11 +38,15 @@ class Tally:
 
     images: int = 0
     inverted: int = 0
+    fitted: int = 0
+
+    def clear(self) -> None:
+        self.images = self.inverted = self.fitted = 0
 
 
 def resized(grey: NDArray[np.float32]) -> Framed:
     """A picture that has the right size already."""
-    return Framed(grey, False, False)
+    return Framed(grey, False, False, False)
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Likeness(Prepare):
         framed = self.frame(grey.astype(np.float32) / np.float32(255))
         self.tally.images += 1
         self.tally.inverted += framed.inverted and not framed.blank
+        self.tally.fitted += framed.fitted
         return np.rint(255 * framed.pixels).astype(np.uint8)[..., None]
 
 

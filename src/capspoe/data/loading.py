@@ -18,7 +18,7 @@ from capspoe.data.datasets import ArrayDataset, Dataset, Images
 from capspoe.data.downloads import fetch
 from capspoe.data.folders import FolderDataset, complete, list_images, open_folder
 from capspoe.data.formats import READERS, BadImage, probe
-from capspoe.data.given import STANDARD_INPUT, Joined, Likeness, Pictures, read_standard_input
+from capspoe.data.given import FROM_PYTHON, STANDARD_INPUT, Joined, Likeness, Pictures, read_standard_input
 from capspoe.data.preprocess import Prepare, Size
 from capspoe.data.splits import SPLITS, hash_names, split_rows
 from capspoe.errors import CapspoeWarning, DataError, InputError
@@ -172,6 +172,9 @@ def open_for(
     height, width, channels = image
     own = not names and config.data not in CATALOGUE
     if own:
+        if config.data == FROM_PYTHON:
+            advice = "name images, or save them with numpy.save and train on the file"
+            raise InputError(f"the run was trained on images from Python, which are not kept; {advice}")
         for name in names_in(config.data):
             if not os.path.exists(os.path.expanduser(name)):
                 advice = "if they moved, say where to: `encode RUN PLACE`, or --data PLACE"

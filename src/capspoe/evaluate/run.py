@@ -27,6 +27,7 @@ from capspoe.evaluate.probe import other_probes, probe
 from capspoe.infer.sample import sample
 from capspoe.infer.traverse import Basis
 from capspoe.model.checks import check_count
+from capspoe.run.bundled import output_folder
 from capspoe.run.checkpoint import DONE, json_bytes
 from capspoe.run.model import CapsulePoE
 
@@ -76,7 +77,7 @@ def evaluate(
         check_count("samples", samples, minimum=20)
         settings = settings._replace(samples=samples)
     result = Evaluation(folder, settings, device).result(ablate, quiet)
-    write_atomic(folder / "evaluation.json", json_bytes(result))
+    write_atomic(output_folder(folder) / "evaluation.json", json_bytes(result))
     return result
 
 
@@ -121,7 +122,7 @@ class Evaluation:
         digest = hashlib.sha256(json.dumps([VERSION, settings._asdict()]).encode())
         for name, weights in sorted(self.network.state_dict().items()):
             digest.update(name.encode() + weights.cpu().contiguous().numpy().tobytes())
-        self.folder = folder / "evaluation-cache"
+        self.folder = output_folder(folder) / "evaluation-cache"
         self.key = digest.hexdigest()[:20]
 
     def path(self, name: str) -> Path:

@@ -234,7 +234,12 @@ class Session:
                 names.append({"label": label, "share": round(share, 3)})
             else:
                 names.append(None)
-        return {"sheet": sheet(images), "names": names, "use": rounded(self.network.prior.use)}
+        return {
+            "sheet": sheet(images),
+            "names": names,
+            "surveyed": len(self.winners),  # images that the names were found on; 0 if they come with the network
+            "use": rounded(self.network.prior.use),
+        }
 
     def sliders(self, capsule: int) -> Answer:
         """The dimensions of the capsule's pose, strongest first, and what each changes, where that was measured."""

@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Mount, Route
 
 from capspoe.atomic import disk_errors, locked
-from capspoe.data.formats import readable_extensions
+from capspoe.data.formats import is_picture
 from capspoe.errors import InputError
 from capspoe.explorer.responses import JSON, json_body
 from capspoe.sorting.edits import ODD_NAME, change_edits, read_edits
@@ -56,10 +56,8 @@ class SortedFolder:
         """What the page shows, with addresses that the explorer serves and the edits as they are now."""
         data = self.written()
         images = []
-        for place, (file, _, thumbnail, *facts) in enumerate(data["images"]):
-            original = f"original/{place}"
-            beside = str(thumbnail).startswith("thumbnails/")
-            images.append([file, original, thumbnail if beside else original, *facts])
+        for place, (file, _, *facts) in enumerate(data["images"]):
+            images.append([file, f"original/{place}", *facts])
         edits = read_edits(self.edits_file, *self.names())
         return data | {"images": images, "now": edits.lines, "explorer": "../" if self.has_run else None}
 
@@ -77,7 +75,7 @@ class SortedFolder:
         if place >= len(images):
             raise HTTPException(404, "there is no such image")
         path = self.out / unquote(images[place][1])
-        if path.suffix.lower() not in readable_extensions() or not path.is_file():
+        if not path.is_file() or not is_picture(path):
             raise HTTPException(404, "the image is not there any more")
         return path
 

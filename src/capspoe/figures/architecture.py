@@ -94,9 +94,13 @@ def draw_architecture(
     sheet.text(MARGIN, 30, "The network", 22, weight="bold")
     parameters = f"{count(model):,} parameters, {count(*model.stack):,} of them between capsules"
     sheet.text(MARGIN, 58, f"{parameters}; all trained without labels", 13, QUIET)
-    _bracket(sheet, x[0], x[2], 96, 8, "1  trained first, as an autoencoder")
-    _bracket(sheet, x[3], x[-1], 96, 8, "2  trained next, as a product of experts")
-    _bracket(sheet, x[0], x[-1], DOWN + 76, -8, "3  new images: one capsule on, and back")
+    lower = len(states) - len(model.stack) - 1  # the state of the lower capsules
+    if model.codec.learns:
+        _bracket(sheet, x[0], x[lower - 1], 96, 8, "1  trained first, as an autoencoder")
+        _bracket(sheet, x[lower], x[-1], 96, 8, "2  trained next, as a product of experts")
+    else:
+        _bracket(sheet, x[lower], x[-1], 96, 8, "1  trained as a product of experts")
+    _bracket(sheet, x[0], x[-1], DOWN + 76, -8, "new images: one capsule on, and back")
     for k, state in enumerate(states):
         if k:
             _connect(sheet, x[k - 1] + 62, x[k] - 62, state)

@@ -66,8 +66,8 @@ def columns(lines: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
     return finite
 
 
-def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
-    """The charts of all stages that have the metrics for them."""
+def charts(stages: dict[str, list[dict[str, Any]]], code: str = "a code") -> list[Chart]:
+    """The charts of all stages that have the metrics for them; `code` says what likelihoods are of."""
     all_charts = []
     layers = sum(depth_of(stage) is not None for stage in stages)
     for stage, lines in stages.items():
@@ -79,18 +79,18 @@ def charts(stages: dict[str, list[dict[str, Any]]]) -> list[Chart]:
                 all_charts.append(Chart(title, metrics["step"], {name: metrics["loss"]}, logarithmic=True))
         elif metrics.keys() >= NEEDED:
             where = "Stage 2" if layers == 1 else f"Stage 2, layer {depth + 1}"
-            all_charts += _capsule_charts(where, metrics)
+            all_charts += _capsule_charts(where, metrics, code)
     return all_charts
 
 
-def _capsule_charts(where: str, metrics: dict[str, np.ndarray]) -> list[Chart]:
+def _capsule_charts(where: str, metrics: dict[str, np.ndarray], code: str) -> list[Chart]:
     """Of one layer: the error, the gate, and the use of each capsule."""
     step = metrics["step"]
     error = {"by the capsules": metrics["reconstruction"], "by the mean code": metrics["baseline"]}
     layer_charts = [Chart(f"{where}: reconstruction error of the code", step, error)]
     if metrics.keys() >= LIKELIHOOD.keys():
         bounds = {title: metrics[name] for name, title in LIKELIHOOD.items()}
-        layer_charts.append(Chart(f"{where}: log-likelihood of a code, in nats", step, bounds))
+        layer_charts.append(Chart(f"{where}: log-likelihood of {code}, in nats", step, bounds))
     use = {f"capsule {j}": values for j, values in enumerate(metrics["use"].T)}
     # Without a gate the uses do not sum to 1, and there is neither a winner nor a temperature.
     if not np.allclose(metrics["use"].sum(-1), 1, atol=1e-3):

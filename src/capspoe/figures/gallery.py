@@ -10,6 +10,8 @@ from capspoe.figures.sheet import Row, draw_rows
 from capspoe.infer.traverse import decode_poses
 from capspoe.model.network import Encoded, Network
 
+SMALLEST_SHARE = 0.005  # labels of fewer of a capsule's images would print as 0%
+
 
 class Gallery(NamedTuple):
     mean: np.ndarray  # (J, H, W, C): each capsule's mean pose decoded
@@ -72,7 +74,7 @@ def most_common(capsules: Gallery, capsule: int, count: int = 2) -> list[tuple[s
         return []
     share = capsules.label_share[capsule]
     order = np.argsort(-share, kind="stable")[:count]
-    return [(capsules.classes[k], float(share[k])) for k in order if share[k]]
+    return [(capsules.classes[k], float(share[k])) for k in order if share[k] >= SMALLEST_SHARE]
 
 
 def gallery_rows(capsules: Gallery) -> list[Row]:

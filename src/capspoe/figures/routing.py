@@ -46,17 +46,21 @@ class Routed(NamedTuple):
     def moves(self) -> str:
         """How far routing moves the winner's weights, in words."""
         moved = float(np.abs(self.weight[self.winner] - 1).mean())
-        effect = "On images of single objects this changes neither groups nor samples."
-        return f"Routing moves a weight by {moved:.0%} of the uniform weight on average.\n{effect}"
+        return f"Routing moves a weight by {moved:.0%} of the uniform weight on average."
 
 
 def one_image(dataset: Dataset, number: int) -> np.ndarray:
     """Image `number` of a data set, uint8 (H, W, C)."""
+    check_number(dataset, number)
+    return dataset.batch([number])[0]
+
+
+def check_number(dataset: Dataset, number: int) -> None:
+    """Refuse the number of an image that is not there, without reading any."""
     check_count("image", number, minimum=0)
     if number >= len(dataset):
         limit = f"{len(dataset)}, the number of {dataset.what}"
         raise InputError(f"image must be below {limit}, not {number}")
-    return dataset.batch([number])[0]
 
 
 @torch.no_grad()

@@ -125,7 +125,9 @@ def find_mask(mask: Any, shape: tuple[int, int]) -> Bool[np.ndarray, "..."]:
     if not isinstance(mask, str):
         array = np.asarray(mask)
         if array.shape[-2:] != shape or array.ndim > 3 or array.dtype != bool:
-            raise InputError(f"mask must be boolean, of shape {shape} or (n, *{shape}), True where pixels are hidden")
+            height, width = shape
+            of_shape = f"({height}, {width}) or (n, {height}, {width})"
+            raise InputError(f"mask must be boolean, of shape {of_shape}, True where pixels are hidden")
         return array
     height, width = shape
     boxes = {
@@ -141,6 +143,8 @@ def find_mask(mask: Any, shape: tuple[int, int]) -> Bool[np.ndarray, "..."]:
         raise InputError(f"mask must be {', '.join(boxes)} or LEFT,TOP,WIDTH,HEIGHT, not {mask!r}") from None
     hidden = np.zeros(shape, bool)
     hidden[max(top, 0) : max(top + high, 0), max(left, 0) : max(left + wide, 0)] = True
+    if not hidden.any():
+        raise InputError(f"the mask {mask} hides nothing: the image has {width}x{height} pixels")
     return hidden
 
 

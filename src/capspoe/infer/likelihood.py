@@ -48,12 +48,20 @@ class LogZ(NamedTuple):
     @classmethod
     def of(cls, layer: CapsuleLayer, lower: Float[Tensor, " J"], upper: Float[Tensor, " J"]) -> "LogZ":
         """From estimates of the log integral of each capsule's density of poses."""
+        total_lower = torch.logsumexp(cls.summands(layer, lower), 0)
+        total_upper = torch.logsumexp(cls.summands(layer, upper), 0)
+        return cls(float(total_lower), float(total_upper), tuple((upper - lower).tolist()))
+
+    @classmethod
+    def shares(cls, layer: CapsuleLayer, log_integral: Float[Tensor, " J"]) -> Float[Tensor, " J"]:
+        """P(j on) under the model, from the log integral of each capsule's density of poses."""
+        return torch.softmax(cls.summands(layer, log_integral), 0).to(layer.d)
+
+    @staticmethod
+    def summands(layer: CapsuleLayer, log_integral: Float[Tensor, " J"]) -> Float[Tensor, " J"]:
+        """log of the part of Z of each capsule."""
         constant = layer.d - (layer.a * layer.mu).sum((1, 2)) - layer.upper[1] / 2 * math.log(2 * math.pi)
-
-        def total(log_integral: Float[Tensor, " J"]) -> float:
-            return float(torch.logsumexp(constant.detach().cpu().double() + log_integral.cpu(), 0))
-
-        return cls(total(lower), total(upper), tuple((upper - lower).tolist()))
+        return constant.detach().cpu().double() + log_integral.cpu()
 
 
 class Mixture(NamedTuple):
@@ -265,6 +273,8 @@ class Scores(NamedTuple):
 
     def weaker(self, usual: "Scores") -> np.ndarray:
         """The lower of code and pixels, in standard deviations of usual images: either may be odd."""
+        if not usual.pixels.any():
+            return self.code  # the code is the image
 
         def standardized(own: np.ndarray, of_usual: np.ndarray) -> np.ndarray:
             return (own - of_usual.mean()) / max(of_usual.std(), 1e-9)

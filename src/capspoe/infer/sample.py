@@ -18,7 +18,7 @@ from capspoe.model.noise import Noise
 from capspoe.model.routed import Slots
 
 STEPS = 200  # transitions of Hamiltonian Monte Carlo from noise to a sample
-LEAPS = 16  # leapfrog steps of each
+LEAPS = 64  # leapfrog steps of each: poses are many steps wide, and chains that turn back early mix slowly
 STANDARD_STREAM = 102  # streams of random numbers; 100 to 102 belong to the fitted prior
 CHAIN_STREAM = 103
 
@@ -44,6 +44,8 @@ def sample(
     prior_scale: float | None = None,
 ) -> Samples:
     """Generate images. Image k depends only on the seed and on k, not on how many are drawn with it.
+
+    With prior "model" it does depend on their number: long chains amplify the rounding of the last digit.
 
     Parameters
     ----------

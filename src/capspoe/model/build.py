@@ -31,8 +31,8 @@ def build_network(
 
 
 def build_codec(config: Config, image: tuple[int, int, int]) -> Codec:
-    if config.codec == "pixels":
-        return Pixels(image, config.patch)
+    if config.codec in ("pixels", "drawn-pixels"):
+        return Pixels(image, config.patch, drawn=config.codec == "drawn-pixels")
     return ConvAutoencoder(
         image,
         config.channels,

@@ -31,12 +31,14 @@ class Codec(nn.Module):
     grid : (rows, columns) of the positions that the capsules belong to, row by row, with the same number of capsules
         at each; None if they have no place in the image
     has_images : whether `decode` returns images that people can look at
+    code_is_image : whether the code is the image itself, in 0 and 1: likelihoods of codes are those of images
     """
 
     image: tuple[int, int, int]
     capsules: tuple[int, int]
     grid: tuple[int, int] | None = None
     has_images: bool = True
+    code_is_image: bool = False
 
     def encode(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B I M"]:
         """Images with values in [0, 1] to lower capsules with values in [0, 1]."""

@@ -201,7 +201,8 @@ class Network(nn.Module):
         elif array.dtype == bool:
             array = array.astype(np.float32)
         elif array.dtype.kind != "f":
-            raise InputError(f"images must be uint8 or float, not {array.dtype}")
+            kind = "a name or a path" if array.dtype.kind == "U" else array.dtype
+            raise InputError(f"images must be an array or a tensor of uint8 or float, not {kind}")
         if array.ndim == 2 or (array.ndim == 3 and colours in (array.shape[0], array.shape[-1])):
             array = array[None]
         if array.ndim == 3:

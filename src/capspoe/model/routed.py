@@ -51,10 +51,15 @@ class Sums(Protocol):
         ...
 
 
-def routed(layer: CapsuleLayer, c: Float[Tensor, "B J I"], on: Int[Tensor, " B"] | None) -> "RoutedRBM | WinnerRBM":
-    """The RBM that a layer is once x has been routed and the gate has chosen."""
+def routed(
+    layer: CapsuleLayer,
+    c: Float[Tensor, "B J I"],
+    on: Int[Tensor, " B"] | None,
+    keep: Float[Tensor, "B J"] | None = None,
+) -> "RoutedRBM | WinnerRBM":
+    """The RBM that a layer is once x has been routed and the gate has chosen; without a gate, `keep` is dropout."""
     if on is None:
-        return RoutedRBM(layer, c)
+        return RoutedRBM(layer, c, keep)
     return WinnerRBM(layer, on, OwnRouting(layer.relative(c)))
 
 
@@ -62,20 +67,32 @@ def routed(layer: CapsuleLayer, c: Float[Tensor, "B J I"], on: Int[Tensor, " B"]
 
 
 class RoutedRBM:
-    """The paper's energy (Eq. 9) with c fixed: hidden states are (B, J, N)."""
+    """The paper's energy (Eq. 9) with c fixed: hidden states are (B, J, N).
 
-    def __init__(self, layer: CapsuleLayer, c: Float[Tensor, "B J I"]) -> None:
+    Parameters
+    ----------
+    layer : its parameters
+    c : the routing weights
+    keep : dropout, 1 for the capsules that take part and 0 for those whose states are 0; None keeps all
+    """
+
+    def __init__(
+        self, layer: CapsuleLayer, c: Float[Tensor, "B J I"], keep: Float[Tensor, "B J"] | None = None
+    ) -> None:
         self.layer = layer
         self.c = c
+        self.keep = keep
 
     def pick(self, h: Float[Tensor, "B J N"]) -> Float[Tensor, "B J N"]:
-        return h
+        if self.keep is None:
+            return h
+        return h * self.keep[:, :, None]
 
     def hidden_mean(self, x: Float[Tensor, "B I M"]) -> Float[Tensor, "B J N"]:
-        return self.layer.hidden_mean(self.layer.preactivation(x, self.c))
+        return self.pick(self.layer.hidden_mean(self.layer.preactivation(x, self.c)))
 
     def sample_hidden(self, mean: Float[Tensor, "B J N"], noise: Noise, stream: int) -> Float[Tensor, "B J N"]:
-        return self.layer.sample_hidden(mean, noise, stream)
+        return self.pick(self.layer.sample_hidden(mean, noise, stream))
 
     def reconstruct(self, h: Float[Tensor, "B J N"], uniform: Float[Tensor, "B I M"] | None = None) -> Reconstruction:
         """x holds its probabilities, or is drawn if uniform random numbers are given."""

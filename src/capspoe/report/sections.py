@@ -11,6 +11,7 @@ from capspoe.data import Dataset
 from capspoe.figures import architecture, curves, gallery, reconstruction, routing, traversal
 from capspoe.figures.sheet import write
 from capspoe.report import facts
+from capspoe.report.evaluation import evaluation_section
 from capspoe.run.model import CapsulePoE
 from capspoe.run.pictures import sample_grid, tile_columns, write_png
 
@@ -91,13 +92,15 @@ def from_images(
 def from_files(run: Path, out: Path, model: CapsulePoE) -> Sections:
     """The log of training, the evaluation, and how the run was made; figures go to `out`."""
     sections: Sections = {}
-    charts = curves.charts(curves.read_metrics(run))
+    code = "an image" if model.codec.code_is_image else "a code"
+    charts = curves.charts(curves.read_metrics(run), code)
     if charts:
         save(out, "curves.svg", curves.draw_charts(charts))
         single = [(chart.title, curves.draw_charts([chart], 1)) for chart in charts]
-        sections["training"] = {"charts": single}
-    if scores := facts.read_json(run / "evaluation.json"):
-        sections["evaluation"] = {"tables": facts.tables(scores)}
+        bounds = any(set(chart.lines) >= set(curves.LIKELIHOOD.values()) for chart in charts)
+        sections["training"] = {"charts": single, "bounds": bounds}
+    if scores := facts.read_json(out / "evaluation.json"):
+        sections["evaluation"] = evaluation_section(scores)
     described = {"settings": vars(model.config) | {"data": data_name(model.config)}}
     # An exported network does not say on which machine it was trained.
     if machine := facts.read_json(run / "environment.json"):

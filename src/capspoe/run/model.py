@@ -1,7 +1,7 @@
 """CapsulePoE: a trained network that can be loaded, saved and sampled."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,11 +10,12 @@ from torch import Tensor
 
 from capspoe.config import Config, Device
 from capspoe.errors import CapspoeWarning, DamageWarning, InputError, RunError, damaged
-from capspoe.infer.complete import complete
-from capspoe.infer.explain import Explanation, Search, explain
-from capspoe.infer.likelihood import score
+from capspoe.infer.complete import DEFAULT as DEFAULT_SAMPLER
+from capspoe.infer.complete import Completion, Sampler, complete
+from capspoe.infer.explain import FITTED, Explanation, Search, explain
+from capspoe.infer.likelihood import Scores, score
 from capspoe.infer.polarity import opposite
-from capspoe.infer.sample import sample
+from capspoe.infer.sample import Samples, sample
 from capspoe.model.build import build_network
 from capspoe.model.checks import check_choice
 from capspoe.model.codec import Codec
@@ -63,12 +64,32 @@ class CapsulePoE(Network):
     def config(self, config: Config) -> None:
         self.built_from = config
 
-    sample = sample
-    """Generate images; see `capspoe.infer.sample.sample`."""
-    complete = complete
-    """Fill in what a mask hides, several times for each image; see `capspoe.infer.complete.complete`."""
-    score = score
-    """How likely each image is; see `capspoe.infer.likelihood.score`."""
+    # The reference shows the signatures below; the functions that they call document the parameters.
+
+    def sample(
+        self,
+        count: int,
+        capsule: int | list[int] | None = None,
+        prior: str | None = None,
+        gibbs: int = 0,
+        seed: int = 0,
+        prior_scale: float | None = None,
+    ) -> Samples:
+        """Generate images; the parameters are those of `capspoe.infer.sample.sample`."""
+        return sample(self, count, capsule, prior, gibbs, seed, prior_scale)
+
+    def complete(
+        self, images: Any, mask: Any, count: int = 4, seed: int = 0, sampler: Sampler = DEFAULT_SAMPLER
+    ) -> Completion:
+        """Complete images several times each; the parameters are those of `capspoe.infer.complete.complete`."""
+        return complete(self, images, mask, count, seed, sampler)
+
+    def score(self, images: Any) -> Scores:
+        """How likely each image's code and pixels are; see `capspoe.infer.likelihood.Scores`.
+
+        It needs the gate and gaussian neurons, or binary neurons without the gate.
+        """
+        return score(self, images)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> "CapsulePoE":
@@ -133,10 +154,20 @@ class CapsulePoE(Network):
             text = f"{inverted} of {total} images seem to be the negatives of what the network was trained on"
             warnings.warn(f"{text}; if so, pass 1 - images", CapspoeWarning, stacklevel=4)
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As in PyTorch; weights of a recognition network make one, which an untrained network does not have."""
+        self._prepare_recognition(state_dict)
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _prepare_recognition(self, weights: Mapping[str, Any]) -> None:
+        # PyTorch would leave out the weights of a part that is None, and say that all keys matched.
+        if any(name.startswith("recognition.") for name in weights) and self.recognition is None:
+            recognition = Recognition(self.image, self.top.upper[0])
+            self.recognition = recognition.to(self.device).train(self.training).requires_grad_(False)
+
     def load_weights(self, weights: dict[str, Tensor]) -> None:
         """Set all weights, perhaps with a recognition network, after checking names, shapes, types and values."""
-        if any(name.startswith("recognition.") for name in weights) and self.recognition is None:
-            self.recognition = Recognition(self.image, self.top.upper[0]).requires_grad_(False)
+        self._prepare_recognition(weights)
         own = self.state_dict()
         fits = own.keys() == weights.keys()
         if not fits or any(own[k].shape != weights[k].shape or own[k].dtype != weights[k].dtype for k in own):
@@ -157,9 +188,13 @@ class CapsulePoE(Network):
         if not bool(torch.isfinite(recognised.log_odds).all()):
             raise damaged("the weights of the recognition network give NaN")
 
-    def explain(self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0) -> Explanation:
+    def explain(
+        self, images: Any, k: int | None = 2, compose: str = "maximum", shift: float = 0.0, fitted: bool = False
+    ) -> Explanation:
         """Find the k objects in each image; they may overlap, and be `shift` pixels off their usual place.
 
-        With k None their number is found too. See `capspoe.infer.explain.explain`.
+        With k None their number is found too. `fitted` says that images were scaled until all their objects together
+        had the usual size of one, as the commands do with pictures. See `capspoe.infer.explain.explain`.
         """
-        return explain(self, images, k, compose, Search(shift=shift))
+        enlargements = FITTED if fitted else Search.enlargements
+        return explain(self, images, k, compose, Search(shift=shift, enlargements=enlargements))

@@ -16,6 +16,7 @@ from capspoe import __version__, data, distributed, kernels
 from capspoe.atomic import locked, remove_files
 from capspoe.config import FREE_TO_CHANGE, Config, check, counts_groups, fill_auto
 from capspoe.config import preset as preset_config
+from capspoe.data.given import FROM_PYTHON
 from capspoe.errors import InputError, RunError
 from capspoe.memory import memory
 from capspoe.run import checkpoint, recovery
@@ -31,7 +32,6 @@ from capspoe.training.fit import Progress, run_stages
 from capspoe.training.stage import Stage, Training
 
 IN_MEMORY = 4 << 30  # decode images into memory up to this many bytes, and a quarter of the machine's memory
-FROM_PYTHON = "images from Python"  # the value of config.data for images that were passed as an object
 
 
 class Trained(NamedTuple):

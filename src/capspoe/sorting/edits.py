@@ -61,21 +61,22 @@ def read_edits(path: Path, groups: set[str], files: set[str]) -> Edits:
         edits.lines.append((what, name))
         if not name:
             continue
+        check_name(name, f"{path}, line {number}")
         if what in groups:
-            edits.names[what] = check_name(name, f"{path}, line {number}")
+            edits.names[what] = name
         elif what in files:
-            edits.moved[what] = check_name(name, f"{path}, line {number}")
+            edits.moved[what] = name
         else:
             edits.unknown.append(what)
     return edits
 
 
-def check_name(name: str, where: str) -> str:
+def check_name(name: str, where: str) -> None:
     """Refuse names that no folder can have; `where` begins the error."""
     impossible = "/" in name or "\\" in name or any(ord(letter) < 32 for letter in name)
     if impossible or name.startswith(".") or name.lower() in RESERVED:
-        raise InputError(f"{where}: {name!r} cannot be the name of a group's folder; choose another")
-    return name
+        reason = "it may not hold a slash or begin with a dot, and some names are taken"
+        raise InputError(f"{where}: {name!r} cannot be the name of a group's folder ({reason}); choose another")
 
 
 def write_edits(path: Path, edits: Edits, groups: list[str]) -> None:

@@ -67,7 +67,12 @@ def distances(
 
 
 def group_nodes(
-    points: Float[np.ndarray, "n D"], graph: Graph, groups: int | None, separates: bool, seed: int
+    points: Float[np.ndarray, "n D"],
+    graph: Graph,
+    groups: int | None,
+    separates: bool,
+    seed: int,
+    weighted: bool = False,
 ) -> Int[np.ndarray, " m"]:
     """The group of each node, numbered from 0.
 
@@ -77,6 +82,7 @@ def group_nodes(
     groups : how many; None takes as many as the images seem to have
     separates : whether kinds of images are clusters of points; if they are not, k-means divides them better than a
         graph does (purity .36 against .27 on 4,000 images of CIFAR-10)
+    weighted : whether edges count by the neighbours that their ends share
     """
     nodes = points[graph.rows, :-1]
     wanted = groups
@@ -90,10 +96,27 @@ def group_nodes(
     if not separates:
         return numbered(k_means(nodes, wanted, seed, 10))
     if len(nodes) >= MIN_IMAGES * wanted:
-        return numbered(cut(graph.near[:, :NEIGHBOURS], wanted, seed))
+        near = graph.near[:, :NEIGHBOURS]
+        return numbered(cut(near, wanted, seed, shared_neighbours(near) if weighted else None))
     # Too few images for a graph: merge the nearest.
     tree = linkage(nodes, "ward")
     return numbered(fcluster(tree, wanted, "maxclust"))
+
+
+def shared_neighbours(near: Int[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """For each node and its neighbours the share of their neighbourhoods that they have in common (Jaccard index).
+
+    An edge between two neighbourhoods that hardly overlap is often an accident (PhenoGraph, Levine et al. 2015).
+    """
+    n, k = near.shape
+    around = np.hstack([near, np.arange(n)[:, None]])
+    weights = np.empty((n, k))
+    for start in range(0, n, 256):
+        here = around[start : start + 256, None, :, None]
+        there = around[near[start : start + 256], None, :]
+        common = (here == there).sum((2, 3))
+        weights[start : start + 256] = common / (2 * (k + 1) - common)
+    return weights
 
 
 def numbered(group: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:

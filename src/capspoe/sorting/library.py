@@ -19,14 +19,15 @@ from capspoe.atomic import npz_writer
 from capspoe.sorting.features import Kind, Projection
 from capspoe.sorting.reading import Stamp, Unread
 
-VERSION = 1
+VERSION = 2
 ARRAYS = ("group", "points", "probability", "usual", "near")  # of `Groups`
+PNG = b"\x89PNG"  # the first bytes of such a file
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, RecursionError)
 
 
 @dataclass(frozen=True)
 class Record:
-    """What was read of an image: `thumbnail` is its name in OUT/thumbnails, or empty if the file itself is shown."""
+    """What was read of an image: `thumbnail` is its name in OUT/thumbnails."""
 
     name: str
     stamp: Stamp
@@ -172,14 +173,13 @@ def load_groups(cache: Path) -> Groups | None:
         arrays = {name: file[name] for name in ARRAYS}
         if any(len(array) != len(described["names"]) for array in arrays.values()):
             return None
-        first, second = described["scales"]
         return Groups(
             names=described["names"],
             **arrays,
             projection=Projection(
                 described["view"],
                 described["colours"],
-                (first, second),
+                tuple(map(float, described["scales"])),
                 file["centre"],
                 file["mean"],
                 file["components"],
@@ -205,7 +205,8 @@ def thumbnail_path(out: Path, name: str) -> Path:
 
 def write_thumbnail(out: Path, digest: str, content: bytes) -> str:
     """Write a thumbnail under the digest of its image, in one of 256 folders; returns its name in OUT/thumbnails."""
-    name = f"{digest[:2]}/{digest}.jpg"
+    kind = "png" if content.startswith(PNG) else "jpg"
+    name = f"{digest[:2]}/{digest}.{kind}"
     path = thumbnail_path(out, name)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

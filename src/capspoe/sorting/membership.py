@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from jaxtyping import Int
+from threadpoolctl import threadpool_limits
 
 from capspoe.sorting.features import Projection
 from capspoe.sorting.grouping import (
@@ -23,6 +24,8 @@ from capspoe.sorting.settings import Progress, Settings
 from capspoe.sorting.tree import ordered
 from capspoe.training.spectral import nearest
 
+FEW_IMAGES = 5000  # up to which one thread groups them
+
 
 def set_of(group: Int[np.ndarray, " n"]) -> set[int]:
     """The numbers of the groups, without the odd ones."""
@@ -31,13 +34,19 @@ def set_of(group: Int[np.ndarray, " n"]) -> set[int]:
 
 def found_groups(library: Library, settings: Settings, before: Groups | None, progress: Progress) -> Groups:
     """Group all images; groups that are mostly the same as before keep their numbers."""
+    # Threads that wait for each other cost more than they save: on a busy machine ten seconds for 1,000 images.
+    with threadpool_limits(1 if len(library) < FEW_IMAGES else None):
+        return _found_groups(library, settings, before, progress)
+
+
+def _found_groups(library: Library, settings: Settings, before: Groups | None, progress: Progress) -> Groups:
     advance = progress.steps("grouping", 4)
     projection = Projection.fit(library.kind, library.small, library.photos, NEIGHBOURS, settings.seed)
     points = projection.points(library.small, library.photos)
     advance(1)
     graph = neighbour_graph(points)
     advance(2)
-    group_of_node = group_nodes(points, graph, settings.groups, projection.separates, settings.seed)
+    group_of_node = group_nodes(points, graph, settings.groups, projection.separates, settings.seed, projection.noisy)
     advance(3)
     usual = usual_distance(graph)
     fit = fit_of(group_of_node, group_of_node[graph.near], graph.distance, usual[graph.near])

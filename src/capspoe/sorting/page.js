@@ -3,7 +3,9 @@
 // What `capspoe.sorting.page.page_data` describes. An image is a row of seven.
 const data = JSON.parse(document.getElementById("data").textContent);
 const FILE = 0, ADDRESS = 1, THUMBNAIL = 2, PERCENT = 3, COPY_OF = 4, EXACT = 5, NEW = 6;
-const AT_FIRST = 40; // images of a group that are shown before a click on "show all"
+const AT_FIRST = 40; // images of a group that are shown before a click on "show more"; fewer if there are many groups
+const LEAST_AT_FIRST = 12;
+const TILES = 2400; // of all groups at first, so that the slider never waits long
 const AT_ONCE = 400; // images that are added at once, so that the page never waits long
 const images = data.images;
 const leafCount = data.leaves.length;
@@ -92,11 +94,11 @@ async function edit(changes, remember = true) {
   }
 }
 
-// A small form in the head of a section; Escape closes it.
-function ask(head, field, word, accept) {
+// A small form in the head of a section: `lead` says what the field is. Escape closes it.
+function ask(head, lead, field, word, accept) {
   const close = () => { form.replaceWith(...hidden); hidden.find((node) => node.matches("button"))?.focus(); };
   const cancel = element("button", { type: "button", className: "small", textContent: "cancel" });
-  const form = element("form", { className: "asking" }, field,
+  const form = element("form", { className: "asking" }, element("span", { textContent: lead }), field,
     element("button", { className: "small", textContent: word }), cancel);
   const hidden = [...head.children].slice(1); // all but the title
   cancel.addEventListener("click", close);
@@ -115,19 +117,26 @@ function ask(head, field, word, accept) {
 function rename(section, head) {
   const field = element("input", { value: section.name, maxLength: 80, required: true });
   field.ariaLabel = "a name for this group";
-  ask(head, field, "rename", (name) => {
+  ask(head, "", field, "rename", (name) => {
     if (/[\\/]|^\.|[\x00-\x1f]/.test(name)) {
       field.setCustomValidity("A name cannot have / or \\ and cannot begin with a dot.");
       field.reportValidity();
-    } else edit(membersOf(section).map((what) => [what, name]));
+    } else change(section, name);
   });
+}
+
+// Give a whole section a name, which may be that of another one, and return the keyboard to where it now is.
+function change(section, name) {
+  edit(membersOf(section).map((what) => [what, name]));
+  const title = [...document.querySelectorAll("#groups h2")].find(({ textContent }) => textContent === name);
+  title?.parentElement.querySelector("button")?.focus();
 }
 
 function merge(section, head) {
   const others = shownSections.filter((other) => other !== section && (other.ids.length || other.made));
   const field = element("select", {}, ...others.map(({ name }) => element("option", { textContent: name })));
   field.ariaLabel = `the group that ${section.name} becomes a part of`;
-  ask(head, field, "merge into it", (name) => edit(membersOf(section).map((what) => [what, name])));
+  ask(head, "into", field, "merge", (name) => change(section, name));
 }
 
 function save() {
@@ -147,6 +156,28 @@ function plural(count, word) {
 function shortName(file) {
   const name = file.slice(file.lastIndexOf("/") + 1);
   return name.length <= 30 ? name : `${name.slice(0, 13)}…${name.slice(-15)}`;
+}
+
+const folderOf = (file) => file.slice(0, Math.max(0, file.lastIndexOf("/")));
+const severalFolders = new Set(images.map((image) => folderOf(image[FILE]))).size > 1;
+
+// The folder that most of these images come from, if it is one among several, and how many do.
+function commonFolder(places) {
+  const counts = new Map();
+  for (const place of places) {
+    const folder = folderOf(images[place][FILE]);
+    counts.set(folder, (counts.get(folder) || 0) + 1);
+  }
+  const [folder, count] = [...counts].reduce((best, other) => (other[1] > best[1] ? other : best));
+  const common = severalFolders && 2 * count > places.length;
+  return common ? { folder, count } : { folder: "", count: 0 };
+}
+
+// The same in words.
+function originOf(places) {
+  const { folder, count } = commonFolder(places);
+  if (!folder) return "";
+  return `${count === places.length ? "all" : count.toLocaleString("en")} from ${folder}`;
 }
 
 // The groups at a level of the slider: stretches of leaves between the boundaries that are left.
@@ -249,11 +280,12 @@ function fill(grid, places, from, count) {
 
 function section(group, places, number) {
   const grid = element("div", { className: "grid" });
-  let shown = fill(grid, places, 0, AT_FIRST);
+  const share = Math.round(TILES / shownSections.length);
+  let shown = fill(grid, places, 0, Math.min(AT_FIRST, Math.max(LEAST_AT_FIRST, share)));
   const title = element("h2", { textContent: group.name });
   const twice = places.filter((place) => images[place][COPY_OF] >= 0).length;
   const fresh = places.filter((place) => images[place][NEW] === 1).length;
-  const notes = [plural(places.length, "image"), group.note];
+  const notes = [plural(places.length, "image"), group.note, originOf(places)];
   if (twice) notes.push(`${twice} there twice`);
   if (fresh) notes.push(`${fresh} new`);
   const note = element("span", { textContent: notes.filter(Boolean).join(", ") });
@@ -284,9 +316,15 @@ function section(group, places, number) {
 }
 
 function cover(group, places, number) {
-  const picture = element("img", { src: images[group.cover][THUMBNAIL], loading: "lazy", alt: "" });
-  const count = element("small", { textContent: places.length.toLocaleString("en") });
-  return element("a", { href: `#g${number}` }, picture, element("b", { textContent: group.name }), count);
+  // Where images are looked for, one of them.
+  const best = places.includes(group.cover) ? group.cover : places[0];
+  const picture = element("img", { src: images[best][THUMBNAIL], loading: "lazy", alt: "" });
+  // A group that nobody has named shows the folder that most of its images come from.
+  const unnamed = group.ids.includes(group.name);
+  const origin = unnamed ? commonFolder(places).folder.split("/").pop() : "";
+  const words = [places.length.toLocaleString("en"), origin].filter(Boolean).join(" · ");
+  const note = element("small", { textContent: words });
+  return element("a", { href: `#g${number}` }, picture, element("b", { textContent: group.name }), note);
 }
 
 function render() {
@@ -297,19 +335,27 @@ function render() {
   const groups = document.createDocumentFragment();
   const covers = document.createDocumentFragment();
   visible = [];
+  let groupsShown = 0;
   shownSections = sections(count);
   shownSections.forEach((group, number) => {
     const places = group.places.filter(matches);
     if (!places.length) return;
     visible.push(...places);
+    if (!group.odd) groupsShown++;
     groups.append(section(group, places, number));
     covers.append(cover(group, places, number));
   });
-  if (!visible.length) groups.append(element("p", { className: "nothing", textContent: "No image is like this." }));
+  if (!visible.length) {
+    const reason = words ? `No file name here contains “${words}”.` : "There are no such images.";
+    groups.append(element("p", { className: "nothing", textContent: reason }));
+  }
   by("groups").replaceChildren(groups);
   by("covers").replaceChildren(covers);
-  by("number").textContent = plural(shownSections.filter(({ odd }) => !odd).length, "group");
-  by("usual").hidden = count === data.groups.length;
+  const groupsInAll = shownSections.filter(({ odd }) => !odd).length;
+  const some = groupsShown < groupsInAll ? `${groupsShown} of ` : "";
+  by("number").textContent = some + plural(groupsInAll, "group");
+  // Its place stays free, or the page would move under the slider.
+  by("usual").style.visibility = count === data.groups.length ? "hidden" : "visible";
   by("undo").hidden = !done.length;
   by("save").hidden = SERVED || !(done.length || kept.length);
 }
@@ -320,6 +366,7 @@ function show(place) {
   const image = images[place];
   const picture = by("shown");
   // A browser may not know the format of the file.
+  picture.onload = () => picture.style.setProperty("--ratio", picture.naturalWidth / picture.naturalHeight || 1);
   picture.onerror = () => { picture.onerror = null; picture.src = image[THUMBNAIL]; };
   picture.src = image[ADDRESS];
   picture.alt = image[FILE];
@@ -365,6 +412,11 @@ function walk(event) {
 }
 
 function setUp() {
+  // A group that is jumped to begins below the bar, which has one line or several.
+  const bar = by("tools");
+  const clearBar = () => { document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`; };
+  new ResizeObserver(clearBar).observe(bar);
+  by("covers").addEventListener("click", clearBar); // the observer may not have run yet
   const level = by("level");
   level.min = Math.min(leafCount, 2);
   level.max = leafCount;
@@ -379,7 +431,7 @@ function setUp() {
   level.addEventListener("input", render);
   by("filter").addEventListener("change", render);
   by("search").addEventListener("input", render);
-  by("usual").addEventListener("click", () => { level.value = data.groups.length; render(); });
+  by("usual").addEventListener("click", () => { level.value = data.groups.length; render(); level.focus(); });
   by("groups").addEventListener("click", (event) => {
     const link = event.target.closest(".tile");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -394,6 +446,8 @@ function setUp() {
   by("close").addEventListener("click", () => by("viewer").close());
   by("previous").addEventListener("click", () => step(-1));
   by("next").addEventListener("click", () => step(1));
+  // The tile that had the focus may be gone, or another image may be shown by now.
+  by("viewer").addEventListener("close", () => document.querySelector(`.tile[data-place="${current}"]`)?.focus());
   by("viewer").addEventListener("click", (event) => { if (event.target === by("viewer")) by("viewer").close(); });
   by("viewer").addEventListener("keydown", (event) => {
     if (event.target === by("move")) return;

@@ -1,5 +1,6 @@
 """The page of a sorted folder: one HTML file that opens from the disk, and shows thumbnails that lie beside it."""
 
+import base64
 import json
 import os
 from importlib import resources
@@ -19,12 +20,19 @@ from capspoe.sorting.outputs import Arrangement
 from capspoe.sorting.sorter import Sorted
 
 FOLDER = resources.files("capspoe.sorting")
+THUMBNAIL_TYPES = {".jpg": "image/jpeg", ".png": "image/png"}
+NEEDED = ("folder", "photos", "skipped", "skipped_files", "alone", "leaves", "merges", "odd", "edits")
 BEFORE_DATA = '<script type="application/json" id="data">'  # in page.html
 
 
-def write_page(result: Sorted, arrangement: Arrangement, edits: Edits, skipped: str, out: Path) -> None:
-    """Write index.html."""
-    data = page_data(result, arrangement, edits, out) | {"skipped": skipped}
+def write_page(
+    result: Sorted, arrangement: Arrangement, edits: Edits, skipped: str, out: Path, embed: bool = False
+) -> None:
+    """Write index.html; `embed` puts the thumbnails into it."""
+    data = page_data(result, arrangement, edits, out) | {"skipped": skipped, "alone": embed}
+    if embed:
+        for image in data["images"]:
+            image[2] = embedded(out / image[2])
     write_atomic(out / "index.html", render_page(data).encode(errors="replace"))
 
 
@@ -36,6 +44,12 @@ def render_page(data: dict[str, Any], served: bool = False) -> str:
     return page.render(
         data=data, text=Markup(text), style=Markup(part("page.css")), script=Markup(part("page.js")), served=served
     )
+
+
+def embedded(path: Path) -> str:
+    """A thumbnail as an address that holds the whole image."""
+    content = base64.b64encode(path.read_bytes()).decode()
+    return f"data:{THUMBNAIL_TYPES[path.suffix]};base64,{content}"
 
 
 def part(name: str) -> str:
@@ -52,7 +66,7 @@ def read_page_data(path: Path) -> dict[str, Any]:
         # Damage shows here and not in the middle of an answer.
         [[str(name), str(address)] for name, address, *_ in data["images"]]
         [list(ids) for _, _, ids in data["groups"]]
-        [data[name] for name in ("folder", "photos", "skipped", "leaves", "merges", "odd", "edits")]
+        [data[name] for name in NEEDED]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is missing or damaged; run `capspoe sort` again") from error
     return data
@@ -63,6 +77,7 @@ def page_data(result: Sorted, arrangement: Arrangement, edits: Edits, out: Path)
 
     folder    the name of the folder
     photos    whether a pretrained network compared the images
+    skipped_files   how many files are not among the images
     images    in order: [file, its address, address of the thumbnail, percent, what it is a copy of, exact, new]
     leaves    [first image, images, group, cover]: stretches of the images
     merges    boundaries between leaves, in the order in which the slider removes them
@@ -78,7 +93,7 @@ def page_data(result: Sorted, arrangement: Arrangement, edits: Edits, out: Path)
     for row in arrangement.order.tolist():
         record = records[row]
         address = address_of(Path(result.library.folder) / record.name, out)
-        thumbnail = f"thumbnails/{record.thumbnail}" if record.thumbnail else address
+        thumbnail = f"thumbnails/{record.thumbnail}"
         first = int(duplicates.first[row])
         copy_of = int(place[first]) if first != row else -1
         percent = round(100 * float(result.groups.probability[row]))
@@ -98,6 +113,7 @@ def page_data(result: Sorted, arrangement: Arrangement, edits: Edits, out: Path)
     return {
         "folder": as_text(Path(result.library.folder).name or result.library.folder),
         "photos": result.groups.projection.view == "photos",
+        "skipped_files": len(result.library.unread) + len(result.unsupported),
         "images": images,
         "leaves": leaves,
         "merges": arrangement.tree.merges,

@@ -15,38 +15,16 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
-from capspoe.data.folders import list_files
-from capspoe.data.formats import HEIF_EXTENSIONS, UNSUPPORTED, BadImage, read_picture, readable_extensions
+from capspoe.data.folders import Listing, describe_unsupported
+from capspoe.data.formats import BadImage, read_picture
 from capspoe.errors import DataError
 from capspoe.training.views import photos
 
 THUMBNAIL_SIDE = 160  # pixels of the longer side
 THUMBNAIL_QUALITY = 80
-SHOWN_AS_IT_IS = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp")  # by every browser
-SHOWN_BYTES = 20_000  # small files of at most this many bytes need no thumbnail
+LOSSLESS_SIDE = 64  # pixels up to which a thumbnail is a PNG: JPEG blurs what is so small, and saves nothing
 PLAIN = 14  # difference from the median up to which a border pixel belongs to a plain background
 AHEAD = 32  # files that are read ahead of what is used
-
-
-class Listing(NamedTuple):
-    """The files of a folder, sorted by name: images, and pictures of kinds that cannot be read."""
-
-    images: list[str]
-    unsupported: list[str]
-
-
-def list_folder(folder: Path) -> Listing:
-    """List the images of a folder. Files that are not pictures at all are left out."""
-    readable = readable_extensions()
-    images = []
-    unsupported = []
-    for name in list_files(folder):
-        extension = os.path.splitext(name)[1].lower()
-        if extension in readable:
-            images.append(name)
-        elif extension in UNSUPPORTED or extension in HEIF_EXTENSIONS:
-            unsupported.append(name)
-    return Listing(sorted(images, key=os.fsencode), sorted(unsupported, key=os.fsencode))
 
 
 class Stamp(NamedTuple):
@@ -64,7 +42,7 @@ class Seen:
     width, height upright, in pixels
     small         (S, S, 3): for outlines, colours and near-duplicates
     large         (160, 160, 3): for features of photographs; None if they are not wanted
-    thumbnail     a JPEG, or None if the file itself is small enough to be shown
+    thumbnail     a JPEG or a PNG
     """
 
     name: str
@@ -74,7 +52,7 @@ class Seen:
     height: int
     small: UInt8[np.ndarray, "S S 3"]
     large: UInt8[np.ndarray, "L L 3"] | None
-    thumbnail: bytes | None
+    thumbnail: bytes
 
 
 class Unread(NamedTuple):
@@ -120,12 +98,6 @@ def read_file(folder: Path, name: str, side: int, large: bool = False) -> Seen |
     except BadImage as error:
         return Unread(name, stamp, str(error))
     image = picture.image.convert("RGB")
-    longest = max(picture.width, picture.height)
-    shown_as_it_is = (
-        longest <= THUMBNAIL_SIDE
-        and stamp.size <= SHOWN_BYTES
-        and os.path.splitext(name)[1].lower() in SHOWN_AS_IT_IS
-    )
     return Seen(
         name,
         stamp,
@@ -134,7 +106,7 @@ def read_file(folder: Path, name: str, side: int, large: bool = False) -> Seen |
         picture.height,
         np.asarray(square(image, side)),
         np.asarray(square(image, photos.SIDE)) if large else None,
-        None if shown_as_it_is else jpeg(image),
+        thumbnail(image),
     )
 
 
@@ -165,10 +137,13 @@ def plain_background(image: Image.Image) -> tuple[int, int, int] | None:
     return red, green, blue
 
 
-def jpeg(image: Image.Image) -> bytes:
-    """A thumbnail."""
+def thumbnail(image: Image.Image) -> bytes:
+    """The file of a thumbnail. It has no metadata and no transparency, so that it shows on any background."""
     buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
+    if max(image.size) <= LOSSLESS_SIDE:
+        image.save(buffer, "PNG")
+    else:
+        image.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
     return buffer.getvalue()
 
 
@@ -180,13 +155,7 @@ def describe_unread(unread: Sequence[Unread], unsupported: Sequence[str], most: 
         more = f" and {len(unread) - most} more" if len(unread) > most else ""
         parts.append(f"{len(unread)} cannot be read: {named}{more}")
     if unsupported:
-        kinds = sorted({os.path.splitext(name)[1].lower() for name in unsupported})
-        named = ", ".join(unsupported[:most])
-        more = f" and {len(unsupported) - most} more" if len(unsupported) > most else ""
-        hint = ""
-        if any(kind in HEIF_EXTENSIONS for kind in kinds):
-            hint = "; for HEIC: pip install 'capspoe[heic]'"
-        parts.append(f"{len(unsupported)} of kinds that are not supported: {named}{more}{hint}")
+        parts.append(describe_unsupported(unsupported, most))
     return "; ".join(parts)
 
 

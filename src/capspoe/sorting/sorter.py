@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from capspoe.atomic import locked
+from capspoe.data.folders import list_folder
 from capspoe.errors import DataError, InputError
 from capspoe.sorting import reading
 from capspoe.sorting.duplicates import Duplicates, find_duplicates
 from capspoe.sorting.library import Groups, Library, load_groups, load_library
 from capspoe.sorting.membership import extend_groups, found_groups, set_of
-from capspoe.sorting.reading import list_folder
 from capspoe.sorting.settings import Progress, Settings
 from capspoe.sorting.update import changed_kind, new_library, update_library
 

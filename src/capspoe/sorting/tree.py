@@ -87,11 +87,12 @@ def parts(points: Float[np.ndarray, "n D"], count: int, seed: int) -> Int[np.nda
 def ordered(centres: Float[np.ndarray, "k D"]) -> tuple[Int[np.ndarray, " k"], list[tuple[float, int]]]:
     """An order of centres in which neighbours are alike, and for each boundary the height at which it disappears.
 
-    Average linkage with optimal leaf ordering (Bar-Joseph et al. 2001).
+    Ward's linkage, which joins groups evenly, with optimal leaf ordering (Bar-Joseph et al. 2001). Average linkage
+    leaves single far groups to the end, so that few groups are those and all the rest.
     """
     if len(centres) < 2:
         return np.arange(len(centres)), []
-    linked = linkage(pdist(centres), "average", optimal_ordering=True)
+    linked = linkage(pdist(centres), "ward", optimal_ordering=True)
     order = leaves_list(linked)
     # The boundary between two neighbouring leaves disappears when the clusters on its sides are joined.
     place = np.empty(len(centres), np.int64)

@@ -10,13 +10,13 @@ from capspoe.data import evenly_spaced
 from capspoe.data.formats import BadImage, probe
 from capspoe.sorting.features import Kind, check_kind, choose_kind
 from capspoe.sorting.library import Library, Record, remove_thumbnails, write_thumbnail
+from capspoe.sorting.photos import PhotoFeatures
 from capspoe.sorting.reading import Listing, Seen, Unread, read_files, stamp_of
 from capspoe.sorting.settings import Progress, Settings
-from capspoe.training.views import photo_features
 
 PROBED = 48  # images that are looked at to choose the features
 MAX_OWN_SIDE = 55  # small squares of images that share a size of at most this keep it
-SMALL_SIDE = 28  # side of the small squares otherwise
+SMALL_SIDE = 42  # side of the small squares otherwise; 28 show less of colour drawings (emoji of three vendors)
 BATCH = 64  # images whose features are computed at once
 
 
@@ -88,7 +88,7 @@ def update_library(
             wanted.append(name)
     reread = set(wanted)
     kept = [row for row, record in enumerate(library.records) if record.name in there - reread]
-    thumbnails = {record.thumbnail for record in library.records if record.thumbnail}
+    thumbnails = {record.thumbnail for record in library.records}
     if len(kept) < len(library.records):
         library.keep(np.array(kept, np.int64))
     library.unread = [item for item in library.unread if item.name in there - reread]
@@ -96,37 +96,48 @@ def update_library(
     if wanted:
         read_new(library, folder, out, wanted, progress)
     remove_thumbnails(out, thumbnails - {record.thumbnail for record in library.records})
+    restore_thumbnails(library, folder, out)
     return reread & set(library.names())
+
+
+def restore_thumbnails(library: Library, folder: Path, out: Path) -> None:
+    """Make thumbnails again that somebody has deleted."""
+    there = {path.name for path in (out / "thumbnails").glob("*/*")}
+    missing = [record.name for record in library.records if Path(record.thumbnail).name not in there]
+    with disk_errors(out):
+        for item in read_files(folder, missing, library.side):
+            if isinstance(item, Seen):
+                write_thumbnail(out, item.digest.hex(), item.thumbnail)
 
 
 def read_new(library: Library, folder: Path, out: Path, names: list[str], progress: Progress) -> None:
     """Read files into the library, and compute their features a batch at a time."""
     advance = progress.images("reading", len(names))
     records: list[Record] = []
-    small: list[np.ndarray] = []
+    small = np.empty((len(names), library.side, library.side, 3), np.uint8)
     photos: list[np.ndarray] = []
     batch: list[Seen] = []
 
     def finish_batch() -> None:
         squares = [item.large for item in batch if item.large is not None]
         if squares:
-            photos.append(photo_features(np.stack(squares)).astype(np.float16))
+            photos.append(network.of(np.stack(squares)).astype(np.float16))
         batch.clear()
 
-    with disk_errors(out):
+    with disk_errors(out), PhotoFeatures() as network:
         large = library.kind == "photos"
         for done, item in enumerate(read_files(folder, names, library.side, large), 1):
             if isinstance(item, Unread):
                 library.unread.append(item)
             else:
                 digest = item.digest.hex()
-                thumbnail = "" if item.thumbnail is None else write_thumbnail(out, digest, item.thumbnail)
+                thumbnail = write_thumbnail(out, digest, item.thumbnail)
+                small[len(records)] = item.small
                 records.append(Record(item.name, item.stamp, digest, item.width, item.height, thumbnail))
-                small.append(item.small)
                 batch.append(item)
             if len(batch) == BATCH:
                 finish_batch()
             advance(done)
         finish_batch()
     if records:
-        library.add(records, np.stack(small), np.concatenate(photos) if photos else None)
+        library.add(records, small[: len(records)], np.concatenate(photos) if photos else None)

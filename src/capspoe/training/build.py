@@ -1,6 +1,7 @@
 """From settings to the stages of training."""
 
 from capspoe.config import Config
+from capspoe.infer.chains import PoseDensity
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
 from capspoe.training.alone import CapsulePairs, CapsulesAlone
@@ -11,9 +12,11 @@ from capspoe.training.pcd import PersistentChains
 from capspoe.training.prior_stage import PriorStage
 from capspoe.training.recognition import RecognitionStage
 from capspoe.training.stage import Schedule, Stage
-from capspoe.training.starts import LowRankStart, RandomStart, Start
+from capspoe.training.starts import LowRankStart, MixtureStart, RandomStart, Start
 from capspoe.training.targets import SpectralTargets, TargetFinder
 from capspoe.training.update import Update
+
+ALL_CHAINS, FEWEST_CHAINS, MOST_CHAINS = 320, 4, 16  # persistent chains: in all, and in a capsule
 
 
 def build_stages(config: Config, network: Network) -> list[Stage]:
@@ -24,6 +27,9 @@ def build_stages(config: Config, network: Network) -> list[Stage]:
     for depth in range(len(network.layers)):
         stages.append(capsule_stage(config, network, depth))
     targets = gate_targets(config, network.top)
+    if is_mixture(config, network.top):
+        # Capsules have other images than the groups that they started from: the energy knows which.
+        return [*stages, PriorStage(config.seed)]
     stages.append(PriorStage(config.seed, targets))
     if config.recognition_steps and network.top.gate.one_on and network.codec.has_images:
         stages.append(RecognitionStage(config.recognition_steps, config.seed, targets, config.recognition_shift))
@@ -71,6 +77,7 @@ def capsule_stage(config: Config, network: Network, depth: int) -> CapsuleStage:
         config.balance_rate,
         Annealing(config.gate_temperature, config.anneal_fraction),
         layer_start(config),
+        follow_targets=not is_mixture(config, layer),
     )
     if len(network.layers) > 1:
         stage.title = f"2 capsules, layer {depth + 1}"
@@ -78,22 +85,43 @@ def capsule_stage(config: Config, network: Network, depth: int) -> CapsuleStage:
 
 
 def layer_start(config: Config) -> Start:
-    if config.start == "low-rank":
-        return LowRankStart(seed=config.seed)
-    return RandomStart()
+    if config.start == "random":
+        return RandomStart()
+    if config.start == "mixture":
+        return MixtureStart.of(config.seed)
+    return LowRankStart(seed=config.seed, avoid_far_modes=True)
+
+
+def is_mixture(config: Config, layer: CapsuleLayer) -> bool:
+    """Whether a layer learns as a mixture, whose capsules have the images that they explain."""
+    return config.start == "mixture" and LowRankStart.suits(layer)
+
+
+def chain_count(config: Config, layer: CapsuleLayer, top: bool) -> int:
+    """Persistent chains in each capsule of a layer; 0 for contrastive divergence."""
+    if not top:
+        return 0
+    if config.chains is not None:
+        return config.chains
+    if not PoseDensity.exists(layer) or config.gate_targets == "none":
+        return 0
+    # Many capsules share a batch, so the data's side of the gradient is as noisy as that of few chains.
+    return min(MOST_CHAINS, max(FEWEST_CHAINS, ALL_CHAINS // layer.upper[0]))
 
 
 def capsule_update(config: Config, layer: CapsuleLayer, top: bool) -> Update:
-    """Persistent chains in the top layer if they are asked for, else contrastive divergence."""
-    if config.chains and top:
-        return PersistentChains(layer, config.chains, config.gate_loss_weight, config.seed)
+    """Persistent chains in the top layer where its energy allows them, else contrastive divergence."""
+    if chains := chain_count(config, layer, top):
+        return PersistentChains(layer, chains, config.gate_loss_weight, config.seed)
     sample_hidden = config.hidden_states == "drawn"
     sample_visible = config.visible_states == "drawn"
     # With the gate a capsule reconstructs alone in any case.
     if config.reconstruction != "together" and not layer.gate.one_on:
         kind = {"alone": CapsulesAlone, "pair": CapsulePairs}[config.reconstruction]
         return kind(config.cd_steps, sample_hidden, sample_visible)
-    return ContrastiveDivergence(config.cd_steps, sample_hidden, sample_visible, config.gate_loss_weight)
+    return ContrastiveDivergence(
+        config.cd_steps, sample_hidden, sample_visible, config.gate_loss_weight, config.capsule_dropout
+    )
 
 
 def gate_targets(config: Config, layer: CapsuleLayer) -> TargetFinder | None:

@@ -1,4 +1,4 @@
-"""Stage 2: a capsule layer learns by contrastive divergence (section 3 of the paper)."""
+"""Stage 2: a capsule layer learns by contrastive divergence (section 3 of the paper), or by persistent chains."""
 
 import math
 from collections.abc import Iterator
@@ -49,8 +49,10 @@ class CapsuleStage(Stage):
     schedule : epochs and batches
     update : contrastive divergence, or persistent chains
     targets : finds the gate's targets; None anneals the gate instead
-    learning_rate, momentum, weight_decay : of SGD; the learning rate falls linearly to 0
-    balance_rate : rate at which the gate's bias moves toward the targets' shares
+    follow_targets : whether the target is the capsule that is on. If not, targets only say where capsules start. Then
+        the capsule is drawn from P(on | x), as in the mixture's likelihood
+    learning_rate, momentum, weight_decay : of SGD; the learning rate falls linearly to 0, below the update's limit
+    balance_rate : rate at which the gate's bias moves toward the targets' shares, or by the likelihood
     annealing : of the gate, without targets
     start : sets the parameters before the first step
     """
@@ -59,12 +61,13 @@ class CapsuleStage(Stage):
     schedule: Schedule
     update: Update = field(default_factory=ContrastiveDivergence)
     targets: TargetFinder | None = None
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     momentum: float = 0.9
     weight_decay: float = 1e-5
     balance_rate: float = 0.3
     annealing: Annealing = field(default_factory=Annealing)
     start: Start = field(default_factory=RandomStart)
+    follow_targets: bool = True
 
     shown = ("reconstruction", "confidence")
 
@@ -88,9 +91,13 @@ class CapsuleStage(Stage):
             training.info("too few different images for spectral clustering: the gate anneals instead")
         self.update.restore(state)
         if first == 0:
-            inputs = LayerInputs(network, self.depth, codes, self.found)
-            self.start.begin(inputs)
+            inputs = self.start.begin(LayerInputs(network, self.depth, codes, self.found))
             self.update.begin(inputs)
+        if (largest := self.largest_rate(layer)) < self.learning_rate:
+            training.info(
+                f"the learning rate starts at {largest:.2g} instead of {self.learning_rate:g}: a higher one diverges "
+                "with codes that vary this much"
+            )
         biases = [layer.a, layer.b] if layer.bias else []
         self._ascent = make_optimizer(
             "sgd", [layer.w_JNMI], biases, self.learning_rate, self.weight_decay, self.momentum
@@ -116,21 +123,26 @@ class CapsuleStage(Stage):
     ) -> dict[str, Any]:
         """One update on a shard of a batch, when the fraction `done` of the stage is over; returns the metrics."""
         target = None
-        share = None
         temperature = self.annealing.at(done)
         if self.found is not None:
-            target = self.found.at(shard.images)
-            share = self.found.share
             temperature = 1.0
+            if self.follow_targets:
+                target = self.found.at(shard.images)
         decay = 1 - done
-        set_learning_rate(self._ascent, decay * self.learning_rate)
-        gradient, info = self.update.step(layer, x, noise, temperature, target)
+        try:
+            set_learning_rate(self._ascent, min(decay * self.learning_rate, self.largest_rate(layer)))
+            gradient, info = self.update.step(layer, x, noise, temperature, target)
+        except torch.linalg.LinAlgError:
+            raise DivergedError(
+                f"training diverged at step {noise.step + 1}: the poses grow without bound; "
+                "lower --learning-rate and run again (the last good checkpoint is kept)"
+            ) from None
         mean = x.mean(0)
         square = x.square().mean()
         distributed.all_reduce_mean(shard.weight, *gradient, *info, mean, square, layer.mean_routing)
         set_gradients(layer, gradient)
         self._ascent.step()
-        layer.balance(info.use, decay * self.balance_rate, share)
+        self.balance(layer, info.use, decay * self.balance_rate)
         metrics = {
             "reconstruction": info.reconstruction.item(),
             "baseline": (square - mean.square().mean()).item(),  # the error of always predicting the mean
@@ -145,6 +157,20 @@ class CapsuleStage(Stage):
         # With targets a batch may well belong to one capsule.
         check_diverged(layer, metrics, noise.step + 1, 0 if self.found is not None else shard.batch)
         return metrics
+
+    def largest_rate(self, layer: CapsuleLayer) -> float:
+        """The learning rate up to which training is stable."""
+        J = layer.upper[0]
+        share = torch.full((J,), 1 / J) if self.found is None else self.found.share
+        return self.update.largest_rate(share) / layer.gate.gradient_gain(J)
+
+    def balance(self, layer: CapsuleLayer, use: Float[Tensor, " J"], rate: float) -> None:
+        """Move the gate's bias."""
+        if self.follow_targets or self.found is None:
+            layer.balance(use, rate, None if self.found is None else self.found.share)
+        elif (shares := self.update.shares(layer)) is not None:
+            # The gradient of the log-likelihood: a capsule should be as probable as it is used.
+            layer.balance(shares, rate, use)
 
 
 def depth_of(stage: str) -> int | None:

@@ -21,6 +21,8 @@ from capspoe.model.noise import Noise
 from capspoe.model.routed import Gradients, routed
 from capspoe.training.update import Info, RoutedBatch, Update
 
+DROPOUT_STREAM = 103  # no step of a chain has it: their streams are 1 and 2 more than a multiple of 4
+
 
 @dataclass(frozen=True)
 class ContrastiveDivergence(Update):
@@ -32,12 +34,14 @@ class ContrastiveDivergence(Update):
     sample_hidden : draw the hidden states of the chain; otherwise they hold their means
     sample_visible : draw the visible states; otherwise they hold their probabilities, as in the paper
     gate_loss_weight : weight of the cross-entropy with which the gate learns its targets
+    capsule_dropout : without a gate, the probability that a capsule takes no part in an image's update
     """
 
     k: int = 1
     sample_hidden: bool = True
     sample_visible: bool = False
     gate_loss_weight: float = 1.0
+    capsule_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("k", self.k)
@@ -54,7 +58,7 @@ class ContrastiveDivergence(Update):
         """The gradient of the log likelihood for fixed c, estimated from a batch (ascent direction)."""
         # Route, with W fixed.
         batch = RoutedBatch.of(layer, x, noise, temperature, target)
-        rbm = routed(layer, batch.c, batch.on)
+        rbm = routed(layer, batch.c, batch.on, self.kept(batch.z, noise))
 
         # The positive phase.
         h_pos = rbm.pick(layer.hidden_mean(batch.z))
@@ -75,3 +79,9 @@ class ContrastiveDivergence(Update):
         if batch.on is not None:
             layer.follow_routing(batch.c, batch.on)
         return sums.total(), batch.diagnostics(layer, x - x_neg)
+
+    def kept(self, z: Float[Tensor, "B J N"], noise: Noise) -> Float[Tensor, "B J"] | None:
+        """1 for each capsule that takes part, 0 for those that drop out; None if none can."""
+        if not self.capsule_dropout:
+            return None
+        return (noise.uniform(DROPOUT_STREAM, z.shape[1]) >= self.capsule_dropout).to(z)

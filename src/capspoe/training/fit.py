@@ -16,13 +16,17 @@ from torch import Tensor
 from capspoe import distributed
 from capspoe.config import OF_THE_NETWORK, Config, check
 from capspoe.data import ArrayDataset, Dataset
+from capspoe.data.given import FROM_PYTHON
 from capspoe.errors import InputError, damaged
 from capspoe.model.network import Network
+from capspoe.threads import one_thread_if
 from capspoe.training.build import build_stages
 from capspoe.training.codec_stage import CodecStage
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.recognition import RecognitionStage
 from capspoe.training.stage import Stage, Step, Training
+
+SMALL = 50_000  # weights of a network that trains with one thread; those of the smallest preset are ten times as many
 
 
 class Callback:
@@ -85,6 +89,9 @@ def fit(
     elif settings:
         raise InputError(f"give stages or settings, not both: {min(settings)!r} has no effect on stages")
     dataset = None if images is None else as_dataset(images, network)
+    if dataset is not None and dataset is not images and network.built_from is not None:
+        # It does not learn from the data set that its settings name.
+        network.built_from = network.built_from.replace(data=FROM_PYTHON)
     if codes is not None:
         given = codes
         unneeded: tuple[type[Stage], ...] = (CodecStage,)
@@ -105,9 +112,19 @@ def fit(
 def run_stages(
     training: Training, stages: Sequence[Stage], callbacks: Sequence[Callback] = (), start: Progress | None = None
 ) -> None:
-    """Run the stages, from the first one or from where training stopped."""
+    """Run the stages, from the first one or from where training stopped.
+
+    A small network trains with one thread, unless its settings name a number.
+    """
     network = training.network
-    start = start or Progress(stages[0].name)
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    decided = network.built_from is not None and network.built_from.threads is not None
+    with one_thread_if(weights < SMALL and not decided):
+        run_in_turn(training, stages, callbacks, start or Progress(stages[0].name))
+
+
+def run_in_turn(training: Training, stages: Sequence[Stage], callbacks: Sequence[Callback], start: Progress) -> None:
+    network = training.network
     names = [stage.name for stage in stages]
     if start.stage not in names:
         raise damaged(f"the stage {start.stage!r} does not fit the settings")

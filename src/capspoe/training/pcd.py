@@ -10,6 +10,8 @@ A chain has no image to route. So both phases use each capsule's mean routing we
 Chains between the capsules' densities and Gaussians help these chains to mix, and give log Z (`infer/tempering.py`).
 """
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -29,6 +31,7 @@ LEAPS = 8  # leapfrog steps in each update; with 3 the chains do not mix
 START_STREAM = 300  # of the chains' first states
 BINARY_STREAM = 301  # of the units of a code that is scored
 SCORED = 4  # every fourth image of a batch is scored, to save time
+STABLE_RATE = 0.08  # learning rate times the variance of the poses; .1 was stable, .2 diverged (64x64 photographs)
 POSE_IMAGES = 1000  # of each group, whose poses the chains start like
 PREFIX = "ladder."  # of tensors in a checkpoint
 
@@ -130,6 +133,18 @@ class PersistentChains(Update):
             b=share[:, None] * self.h_JCN.mean(1),
         )
 
+    def largest_rate(self, share: Float[Tensor, " J"]) -> float:
+        """A step that the chains can follow: the wider a capsule's poses, the more a step moves its logits."""
+        if self.ladder is None:
+            return math.inf
+        widest = torch.linalg.eigvalsh(self.ladder.covariance)[:, -1]
+        return (STABLE_RATE / (share.to(widest) * widest).max()).item()
+
+    def shares(self, layer: CapsuleLayer) -> Float[Tensor, " J"] | None:
+        if self.ladder is None:
+            return None
+        return LogZ.shares(layer, (self.ladder.lower + self.ladder.upper) / 2)
+
     def metrics(self, info: Info) -> dict[str, float]:
         """The likelihood of the batch in nats per code, from both sides."""
         if self.ladder is None:
@@ -174,6 +189,11 @@ def pose_moments(inputs: LayerInputs) -> tuple[Float[Tensor, "J N"], Float[Tenso
     means = []
     covariances = []
     for j, x_nIM in enumerate(inputs.groups(POSE_IMAGES)):
+        if len(x_nIM) == 0:
+            # No image has this capsule as its most probable one.
+            means.append(torch.zeros_like(layer.b[j]))
+            covariances.append(eye)
+            continue
         z_nN = torch.einsum("nmi,bim->bn", layer.w_JNMI[j], x_nIM - layer.mu) + layer.b[j]
         offset = z_nN - z_nN.mean(0)
         means.append(z_nN.mean(0))

@@ -245,12 +245,16 @@ def approximate_search(y: Float[Tensor, "m D"], k: int, seed: int) -> Search | N
     return lambda x: index.query(x.numpy(), k)[0]
 
 
-def cut(neighbours: Int[np.ndarray, "n k"], groups: int, seed: int) -> Int[np.ndarray, " n"]:
-    """The spectral group of each node of a neighbour graph."""
-    return k_means(diffusion_map(neighbours, 2 * groups, seed), groups, seed)
+def cut(
+    neighbours: Int[np.ndarray, "n k"], groups: int, seed: int, weights: Float[np.ndarray, "n k"] | None = None
+) -> Int[np.ndarray, " n"]:
+    """The spectral group of each node of a neighbour graph, whose edges may have weights."""
+    return k_means(diffusion_map(neighbours, 2 * groups, seed, weights), groups, seed)
 
 
-def diffusion_map(neighbours: Int[np.ndarray, "n k"], size: int, seed: int) -> Float[np.ndarray, "n q"]:
+def diffusion_map(
+    neighbours: Int[np.ndarray, "n k"], size: int, seed: int, weights: Float[np.ndarray, "n k"] | None = None
+) -> Float[np.ndarray, "n q"]:
     """Diffusion-map coordinates of the graph's random walk, scaled to unit length.
 
     With A the symmetric graph and D its degrees, the walk is D^-1 A and has the eigenvalues of
@@ -258,8 +262,8 @@ def diffusion_map(neighbours: Int[np.ndarray, "n k"], size: int, seed: int) -> F
     weighted by 1 / D; the leading columns carry nearly all of them.
     """
     n, k = neighbours.shape
-    ones = np.ones(n * k)
-    graph = scipy.sparse.csr_matrix((ones, (np.repeat(np.arange(n), k), neighbours.ravel())), (n, n))
+    strength = np.ones(n * k) if weights is None else weights.ravel()
+    graph = scipy.sparse.csr_matrix((strength, (np.repeat(np.arange(n), k), neighbours.ravel())), (n, n))
     graph = graph + graph.T
     root = np.sqrt(np.asarray(graph.sum(1)).ravel())
     scale = scipy.sparse.diags(1 / root)

@@ -16,12 +16,13 @@ An RBM uses the same weights upwards, so that E[h | x] = W (x - p), where p is t
 by least squares. The gate's bias makes each capsule as probable under the model as its group is among the images.
 
 `MixtureStart` goes on by expectation maximisation of the mixture, with the logistic PCA as an approximate M-step.
+Then the groups have done their work: each capsule has the images that it explains.
 """
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -93,18 +94,21 @@ class LayerInputs:
 class Start(Protocol):
     """Sets a layer's parameters before its first update."""
 
-    def begin(self, inputs: LayerInputs) -> None: ...
+    def begin(self, inputs: LayerInputs) -> LayerInputs:
+        """Returns the inputs, with the groups that the capsules have now."""
+        ...
 
 
 class RandomStart:
     """Every capsule starts at the mean of its group, with the random weights that it was made with."""
 
     @torch.no_grad()
-    def begin(self, inputs: LayerInputs) -> None:
+    def begin(self, inputs: LayerInputs) -> LayerInputs:
         means = None
         if inputs.targets is not None:
             means = group_means(inputs.targets, inputs.codes, inputs.network)
         inputs.layer.start_from(inputs.mean(), means)
+        return inputs
 
 
 @dataclass(frozen=True)
@@ -129,12 +133,13 @@ class LowRankStart:
     avoid_far_modes: bool = False
 
     @torch.no_grad()
-    def begin(self, inputs: LayerInputs) -> None:
+    def begin(self, inputs: LayerInputs) -> LayerInputs:
         RandomStart().begin(inputs)
         if inputs.targets is None or not self.suits(inputs.layer):
-            return
+            return inputs
         groups = (Group.of(x_nIM) for x_nIM in inputs.groups(self.images))
         self.fit(inputs.layer, groups, inputs.targets.share.clamp_min(1 / len(inputs.codes)))
+        return inputs
 
     @staticmethod
     def suits(layer: CapsuleLayer) -> bool:
@@ -211,12 +216,17 @@ class MixtureStart:
     rounds: int = 1
     temperature: float = 1.0
 
+    @classmethod
+    def of(cls, seed: int) -> "MixtureStart":
+        """What had the best likelihoods of held-out images (benchmarks/quality/likelihood.py)."""
+        return cls(LowRankStart(1_500, RIDGE, 60, seed, avoid_far_modes=True), rounds=1, temperature=20.0)
+
     @torch.no_grad()
-    def begin(self, inputs: LayerInputs) -> None:
+    def begin(self, inputs: LayerInputs) -> LayerInputs:
         random_weights = inputs.layer.w_JNMI.clone()
         self.low_rank.begin(inputs)
         if inputs.targets is None or not self.low_rank.suits(inputs.layer):
-            return
+            return inputs
         for _ in range(self.rounds):
             share = on_probabilities(inputs, 1.0).mean(0)
             weight_nJ = on_probabilities(inputs, self.temperature)
@@ -227,6 +237,8 @@ class MixtureStart:
                 (self.group(inputs, weight_n) for weight_n in weight_nJ.T),
                 share.clamp_min(1 / len(inputs.codes)),
             )
+        groups = on_probabilities(inputs, 1.0).argmax(1).int()
+        return replace(inputs, targets=GateTargets.of(groups, inputs.network, len(inputs.codes)))
 
     def group(self, inputs: LayerInputs, weight_n: Float[Tensor, " n"]) -> Group:
         """The images that count most for a capsule."""

@@ -52,6 +52,19 @@ class Update(ABC):
     def begin(self, inputs: LayerInputs) -> None:  # noqa: B027
         """Prepare for the first step, after the layer's start."""
 
+    def largest_rate(self, share: Float[Tensor, " J"]) -> float:
+        """The learning rate up to which this update is stable, for gradients as `step` returns them.
+
+        Parameters
+        ----------
+        share : of the images, for each capsule
+        """
+        return math.inf
+
+    def shares(self, layer: CapsuleLayer) -> Float[Tensor, " J"] | None:
+        """P(j on) under the model, if the update knows log Z."""
+        return None
+
     def metrics(self, info: Info) -> dict[str, float]:
         """Further metrics of a step, given the diagnostics of the whole batch."""
         return {}

@@ -11,6 +11,7 @@ import two from "./two.js";
 // A view has a name, a title, a sentence about it (`lead`), its markup, and `setUp`, which is called once the run has a checkpoint. It may have
 // `open`, `clicks` and `keys` (functions by the id of a button and by key) and `history` (for Ctrl+Z).
 const VIEWS = [two, play, recognise, training];
+const MANY = 36; // capsules; if there are more, their tiles get a box that scrolls
 let started = false;
 
 const current = () => VIEWS.find(({ name }) => name === state.view);
@@ -29,12 +30,14 @@ function addViews() {
 }
 
 function go(view, add = view !== state.view) {
+  const changes = view !== state.view;
   if (add) writeAddressNow(); // what Back returns to
   state.view = view;
   for (const section of document.querySelectorAll(".view")) section.hidden = section.dataset.view !== view;
   for (const tab of $("tabs").children) tab.ariaCurrent = tab.dataset.view === view ? "page" : null;
   if (started) current().open?.();
   writeAddressNow(add);
+  if (changes) scrollTo(0, 0); // the place in the old view means nothing in the new one
 }
 
 function onKey(event) {
@@ -69,6 +72,7 @@ const refresh = latest(async () => {
     $("groups").hidden = !groups;
     document.title = `${name} · capspoe explorer`;
     document.documentElement.style.setProperty("--aspect", width / height);
+    document.body.classList.toggle("many", capsules > MANY);
     showBanner(!capsules ? "The run has no checkpoint yet. The capsules appear with the first one."
       : stage === "autoencoder" ? "The capsules are not trained yet: the autoencoder comes first." : "");
     if (!capsules) return;
@@ -88,6 +92,20 @@ const refresh = latest(async () => {
 function showBanner(text) {
   $("banner").textContent = text;
   $("banner").hidden = !text;
+}
+
+function showWelcome(show) {
+  $("welcome").hidden = !show;
+  localStorage.setItem("welcomed", "yes");
+}
+
+/** Shows the help where it can be seen, or hides it. */
+function toggleHelp() {
+  const help = $("welcome");
+  // Help that is open but scrolled out of sight is to be shown, not closed.
+  const inSight = !help.hidden && help.getBoundingClientRect().bottom > document.querySelector(".top").offsetHeight;
+  showWelcome(!inSight);
+  if (!inSight) help.scrollIntoView();
 }
 
 /** Polls every two seconds while the run trains or is surveyed, and seldom when it is finished. */
@@ -114,13 +132,9 @@ async function start() {
     if (started && event.state) go(event.state.view, false);
     else if (started) followAddress();
   });
-  const welcome = (show) => {
-    $("welcome").hidden = !show;
-    localStorage.setItem("welcomed", "yes");
-  };
-  welcome(!localStorage.getItem("welcomed"));
-  $("got-it").addEventListener("click", () => welcome(false));
-  $("help").addEventListener("click", () => welcome($("welcome").hidden));
+  showWelcome(!localStorage.getItem("welcomed"));
+  $("got-it").addEventListener("click", () => showWelcome(false));
+  $("help").addEventListener("click", toggleHelp);
   $("skip").addEventListener("click", () => $("main").focus());
   listen("reachable", (yes) => {
     showBanner(yes ? "" : "The server does not answer. Start `capspoe explore` again; the page will reconnect.");

@@ -3,7 +3,7 @@
 import { el, get, percent, picture, show } from "./lib.js";
 import { state } from "./state.js";
 
-let gallery = { names: [], use: [] };
+let gallery = { names: [], surveyed: 0, use: [] };
 let faces = null; // a row of images: what each capsule decodes to at its mean
 
 export async function loadGallery() {
@@ -12,6 +12,12 @@ export async function loadGallery() {
 }
 
 export const nameOf = (j) => gallery.names[j];
+/** How many of a capsule's images have its label, and how many images were looked at to find out. */
+export function shareOf(j) {
+  const percentage = `${Math.round(100 * nameOf(j).share)}%`;
+  if (!gallery.surveyed) return `${percentage} of its ${state.run.kind}`;
+  return `${percentage} of its images among ${gallery.surveyed.toLocaleString("en")} ${state.run.kind}`;
+}
 export const useOf = (j) => gallery.use[j];
 export const mostly = (j) => (nameOf(j) ? `mostly ${nameOf(j).label}` : "");
 
@@ -29,6 +35,14 @@ export function drawTiles(box, decorate, choose) {
   const focused = box.contains(document.activeElement) ? document.activeElement.dataset.capsule : null;
   box.replaceChildren(...tiles);
   if (focused) tiles[focused].focus();
+}
+
+/** Scrolls a box until one of its tiles is in sight: in the middle, if it was not. */
+export function reveal(box, tile) {
+  const [left, top] = [tile.offsetLeft - box.offsetLeft, tile.offsetTop - box.offsetTop];
+  box.scrollLeft = left - (box.clientWidth - tile.offsetWidth) / 2;
+  const hidden = top < box.scrollTop || top + tile.offsetHeight > box.scrollTop + box.clientHeight;
+  if (hidden) box.scrollTop = top - (box.clientHeight - tile.offsetHeight) / 2;
 }
 
 /** The name of a capsule in its tile: its most common label, or its number. */

@@ -90,6 +90,13 @@ export function show(canvas, image, size = [image.naturalHeight, image.naturalWi
   canvas.getContext("2d").drawImage(image, column * width, row * height, width, height, 0, 0, width, height);
 }
 
+/** Draws one cell of a sheet anywhere, also between pixels, where the browser would mix in the cells beside it. */
+export function drawCell(context, image, size, row, column, x, y) {
+  const cell = el("canvas");
+  show(cell, image, size, row, column);
+  context.drawImage(cell, x, y);
+}
+
 /** Saves what a canvas shows, enlarged without smoothing. */
 export function saveCanvas(canvas, name) {
   const scale = Math.max(1, Math.floor(560 / canvas.width));
@@ -100,7 +107,12 @@ export function saveCanvas(canvas, name) {
   el("a", { href: large.toDataURL("image/png"), download: name }).click();
 }
 
-export const percent = (p) => (p > 0.9995 ? "100%" : p < 0.001 ? "0%" : `${(100 * p).toFixed(1)}%`);
+/** With one decimal, except for 0% and 100%, which are rounded as well. */
+export function percent(p) {
+  const text = (100 * p).toFixed(1);
+  const atAnEnd = text === "0.0" || text === "100.0";
+  return `${atAnEnd ? Number(text) : text}%`;
+}
 
 /** Undo and redo of whatever `read` returns and `write` restores. */
 export function undoHistory(read, write, limit) {

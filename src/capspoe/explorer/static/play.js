@@ -1,6 +1,6 @@
 // Play: choose a capsule and move its pose. Each dimension is a strip of images that is also its slider.
 
-import { caption, drawTiles, nameOf, showThumbnails, useOf } from "./capsules.js";
+import { caption, drawTiles, nameOf, reveal, shareOf, showThumbnails, useOf } from "./capsules.js";
 import { $, debounce, el, emit, get, latest, listen, percent, picture, post, saveCanvas, show } from "./lib.js";
 import { pose, poseHistory, posesChanged, posesOn, state, writeAddress, zeros } from "./state.js";
 
@@ -59,7 +59,7 @@ function describe() {
   const j = state.capsule;
   const others = state.on.filter((k) => k !== j);
   $("stage-title").textContent = nameOf(j) ? `Mostly ${nameOf(j).label}` : `Capsule ${j}`;
-  const parts = nameOf(j) ? [`capsule ${j}`, `${Math.round(100 * nameOf(j).share)}% of its ${state.run.kind}`] : [];
+  const parts = nameOf(j) ? [`capsule ${j}`, shareOf(j)] : [];
   if (others.length) parts.push(`with ${others.length > 4 ? `${others.length} others` : others.join(", ")}`);
   else if (state.run.gated && useOf(j) != null) parts.push(`use ${percent(useOf(j))}`);
   $("stage-note").textContent = parts.join(" · ");
@@ -92,9 +92,8 @@ function markGallery() {
   });
   $("gallery-note").textContent = state.run.gated ? "one is on at a time"
     : `${state.on.length} of ${state.run.capsules} on; click again to switch off`;
-  // On a phone the gallery is one row that scrolls.
-  const [box, chosen] = [$("gallery"), $("gallery").children[state.capsule]];
-  box.scrollLeft = chosen.offsetLeft - box.offsetLeft - (box.clientWidth - chosen.offsetWidth) / 2;
+  // With many capsules the gallery scrolls, and on a phone it is one row that scrolls.
+  reveal($("gallery"), $("gallery").children[state.capsule]);
 }
 
 /** Switches a capsule on. Without the gate the others stay on, and choosing it again switches it off. */

@@ -1,6 +1,6 @@
 // Recognise: show the network an image and see which capsule switches on.
 
-import { caption, drawTiles, mostly, nameOf, showThumbnails } from "./capsules.js";
+import { caption, drawTiles, mostly, nameOf, reveal, showThumbnails } from "./capsules.js";
 import { $, el, emit, latest, listen, percent, picture, post, show, toast, undoHistory } from "./lib.js";
 import { erasable } from "./erase.js";
 import { setUpPad } from "./pad.js";
@@ -133,6 +133,7 @@ function drawBars() {
     if (found) node.ariaLabel += `, on with ${percent(found.on[j])}`;
   };
   drawTiles($("lights"), decorate, (j) => found && hold(j));
+  if (found) reveal($("lights"), $("lights").children[found.winner]);
 }
 
 /** Copies the pose to the sliders of Play: one capsule's with the gate, otherwise every capsule's. */

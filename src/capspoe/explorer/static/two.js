@@ -1,7 +1,7 @@
 // Two at once: draw two things over each other and watch them come apart.
 
 import { mostly } from "./capsules.js";
-import { $, el, get, latest, listen, percent, picture, post, show, undoHistory } from "./lib.js";
+import { $, drawCell, el, get, latest, listen, percent, picture, post, show, undoHistory } from "./lib.js";
 import { onDrag, setUpPad } from "./pad.js";
 import { state, writeAddress } from "./state.js";
 
@@ -30,6 +30,7 @@ let subject = null; // the image to explain, as the server takes it
 let found = null; // the answer, with its frames as a picture
 let places = [[0, 0], [0, 0]]; // how far each object was moved, in pixels
 let turn = 0; // of the animation; an older one stops
+let cleared = false; // whoever cleared the pad wants it blank, not another example
 
 const strokes = undoHistory(() => ({ pixels: pad.read(), subject }), (before) => {
   pad.write(before.pixels);
@@ -39,8 +40,14 @@ const strokes = undoHistory(() => ({ pixels: pad.read(), subject }), (before) =>
 function take(image) {
   [subject, found] = [image, null];
   $("two-hint").hidden = image !== null;
+  moveApart(0);
   draw();
-  if (image) look();
+  if (image) {
+    look();
+  } else {
+    state.two = null;
+    writeAddress();
+  }
 }
 
 const look = latest(async () => {
@@ -65,9 +72,11 @@ function draw(step = found?.count - 1) {
   const names = found?.capsules.map((j) => mostly(j) || `capsule ${j}`);
   $("two-title").textContent = found ? `One is ${names.join(", the other ")}` : subject ? "Looking …" : "Waiting for two objects";
   if (!found) $("owner").width = 0;
+  $("again").disabled = !found;
+  $("apart-by").disabled = !found;
   places.forEach(([x, y], m) => {
     $(`object-${m}`).textContent = found ? `capsule ${found.capsules[m]}, ${percent(found.probability[m])}` : "";
-    if (found) context.drawImage(found.frames, step * width, m * height, width, height, width / 2 + x, y, width, height);
+    if (found) drawCell(context, found.frames, state.run.image, m, step, width / 2 + x, y);
   });
 }
 
@@ -148,6 +157,7 @@ function drag(to) {
 function open() {
   if (state.view !== "two" || subject) return;
   if (state.two) take(state.two);
+  else if (cleared) return;
   else if (state.run.images || state.run.no_images) example(); // otherwise they are being opened
 }
 
@@ -164,6 +174,7 @@ export default {
     "two-clear"() {
       strokes.remember();
       pad.clear();
+      cleared = true;
       take(null);
     },
   },

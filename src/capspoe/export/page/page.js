@@ -9,6 +9,9 @@ const name = (j) => (network.labels[j] ? `mostly ${network.labels[j][0]}` : `cap
 const zeros = () => new Array(N).fill(0);
 const decoded = (j, white, r = null) => network.decode(j, network.fromWhite(j, white), r);
 let [capsule, pose, weights, shown] = [0, zeros(), null, FEW];
+let ends = []; // the pictures at the ends of the sliders: a canvas, the dimension k of its slider, and where pose[k] is there
+let stale = []; // those that show an earlier pose, in the order in which they are redrawn
+let frame = 0; // the animation frame in which the next one is
 
 function show(canvas, pixels) {
   const image = new ImageData(WIDTH, HEIGHT);
@@ -32,21 +35,40 @@ function choose(j, white = zeros(), r = null) {
   drawSliders();
 }
 
+const drawEnd = ({ canvas, k, at }) => show(canvas, decoded(capsule, pose.with(k, at), weights));
+
+/** Redraws one end picture in each animation frame: to decode all of them would take several frames. */
+function drawStale() {
+  drawEnd(stale.shift());
+  if (stale.length) frame = requestAnimationFrame(drawStale);
+}
+
+/** Lets the end pictures follow after slider k moved. Its own do not depend on where it is. */
+function redrawEnds(k) {
+  const waiting = stale.length > 0;
+  stale.push(...ends.filter((end) => end.k !== k && !stale.includes(end)));
+  if (!waiting && stale.length) frame = requestAnimationFrame(drawStale);
+}
+
 function drawSliders() {
+  cancelAnimationFrame(frame);
+  stale = [];
+  ends = [];
   $("sliders").replaceChildren(...network.sliders[capsule].slice(0, shown).map(([k, label]) => {
     const row = $("slider").content.cloneNode(true);
     const [low, high] = label?.split(" ↔ ") ?? [`dimension ${k}`, ""];
     const input = row.querySelector("input");
     Object.assign(input, { min: -EDGE, max: EDGE, value: pose[k], ariaLabel: label ?? low });
     row.querySelectorAll("span").forEach((end, side) => (end.textContent = [low, high][side]));
-    row.querySelectorAll("canvas").forEach((canvas, side) =>
-      show(canvas, decoded(capsule, pose.with(k, side ? EDGE : -EDGE), weights)));
+    row.querySelectorAll("canvas").forEach((canvas, side) => ends.push({ canvas, k, at: side ? EDGE : -EDGE }));
     input.addEventListener("input", () => {
       pose[k] = Number(input.value);
       draw();
+      redrawEnds(k);
     });
     return row;
   }));
+  ends.forEach(drawEnd);
   $("more").textContent = shown < N ? `Show all ${N} dimensions` : `Show the ${FEW} strongest`;
 }
 

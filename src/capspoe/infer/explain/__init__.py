@@ -29,18 +29,20 @@ from capspoe.infer.explain.decoders import (
     LinearDecoder,
     capsule_decoder,
     decoders_of,
+    enlarge,
     linear_decoder,
     linear_decoder_of,
     move,
     shifted,
 )
-from capspoe.infer.explain.explanation import Explanation, explain, explain_steps
+from capspoe.infer.explain.explanation import Explanation, explain, explain_steps, recognised_counts
 from capspoe.infer.explain.objective import Objective, misfit, part_of
 from capspoe.infer.explain.search import Sets, best_draws, fit, last, propose, search_steps, select
-from capspoe.infer.explain.settings import Ascent, Decode, Search
+from capspoe.infer.explain.settings import FITTED, Ascent, Decode, Search
 
 __all__ = [
     "COMPOSITIONS",
+    "FITTED",
     "MAXIMUM",
     "Ascent",
     "Composition",
@@ -57,6 +59,7 @@ __all__ = [
     "best_draws",
     "capsule_decoder",
     "decoders_of",
+    "enlarge",
     "explain",
     "explain_steps",
     "fit",
@@ -67,6 +70,7 @@ __all__ = [
     "move",
     "part_of",
     "propose",
+    "recognised_counts",
     "search_steps",
     "select",
     "shifted",

@@ -127,3 +127,12 @@ def move(images: Float[Tensor, "R C H W"], pixels: Float[Tensor, "R 2"]) -> Floa
     identity = torch.eye(2, device=images.device).expand(len(images), 2, 2)
     grid = F.affine_grid(torch.cat([identity, offset[:, :, None]], 2), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)
+
+
+def enlarge(images: Float[Tensor, "B C H W"], factor: float) -> Float[Tensor, "B C H W"]:
+    """Scale what images show about their middle; they keep their size."""
+    if factor == 1:
+        return images
+    map_2x3 = torch.eye(2, 3, device=images.device) / factor
+    grid = F.affine_grid(map_2x3.expand(len(images), 2, 3), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from capspoe.infer.explain.compose import COMPOSITIONS, Composition
-from capspoe.infer.explain.decoders import decoders_of
+from capspoe.infer.explain.decoders import decoders_of, enlarge
 from capspoe.infer.explain.search import Sets, last, search_steps
 from capspoe.infer.explain.settings import DEFAULT, Search
 from capspoe.infer.polarity import Polarity
@@ -155,7 +155,8 @@ def explain(
             if k is not None:
                 explanation = by(k, batch)
             elif network.recognition is not None:
-                explanation = by_recognised_counts(by, batch, recognised_counts(network, batch, most), most)
+                count = recognised_counts(network, batch, most, search.enlargements)
+                explanation = by_recognised_counts(by, batch, count, most)
             else:
                 explanation = by_best_counts(by, batch, most, search.object_cost)
             parts.append(explanation)
@@ -166,11 +167,19 @@ By = Callable[[int, Float[Tensor, "B C H W"]], Explanation]  # explains images b
 
 
 @torch.no_grad()
-def recognised_counts(network: Network, images: Float[Tensor, "B C H W"], most: int) -> Int[np.ndarray, " B"]:
-    """The most probable number of objects of each image, by the recognition network."""
+def recognised_counts(
+    network: Network,
+    images: Float[Tensor, "B C H W"],
+    most: int,
+    enlargements: tuple[float, ...] = DEFAULT.enlargements,
+) -> Int[np.ndarray, " B"]:
+    """The most probable number of objects of each image, by the recognition network, averaged over enlargements."""
     assert network.recognition is not None
-    recognised = network.recognition(Polarity.of_network(network).ink(images))
-    return recognised.count_probability(most).argmax(1).cpu().numpy() + 1
+    ink = Polarity.of_network(network).ink(images)
+    probability = torch.zeros(len(ink), most, device=ink.device)
+    for factor in enlargements:
+        probability += network.recognition(enlarge(ink, factor)).count_probability(most)
+    return probability.argmax(1).cpu().numpy() + 1
 
 
 def by_recognised_counts(

@@ -26,6 +26,11 @@ class Ascent:
         return self.rate * (1 - (1 - self.final_fraction) * step / self.steps)
 
 
+FITTED = (1.0, 1.1, 1.2)
+"""Enlargements for counting objects in a picture that was scaled to the usual size of one object. Objects that do not
+lie exactly over each other need more room together, so each of them is smaller than usual."""
+
+
 @dataclass(frozen=True)
 class Search:
     """Weights of the objective and effort of the search.
@@ -63,6 +68,7 @@ class Search:
     # Objects.
     shift: float = 0.0  # pixels by which objects may be moved
     max_tried: int = 3  # objects, when their number is not given
+    enlargements: tuple[float, ...] = (1.0,)  # of an image; the recognition network's counts are averaged over them
     max_objects: int = 4  # beyond it there are too many sets to compose
     logit_scale: float = 2.0  # of the decoded codes: softer than that of samples, so that poses have gradients
 

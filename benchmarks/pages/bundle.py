@@ -1,6 +1,7 @@
 """Make the network that ships with the package from a finished MNIST run.
 
-    capspoe train mnist --out runs/bundle && capspoe evaluate runs/bundle --quick --samples 2000
+    capspoe train mnist --recognition-steps 12000 --out runs/bundle
+    capspoe evaluate runs/bundle --quick --samples 2000
     python -m benchmarks.pages.bundle runs/bundle
 
 Writes the weights as float16, the model card and the curves of the training into src/capspoe/pretrained.

@@ -1,6 +1,6 @@
 """Make the table and the figure of the ladder from its record.
 
-    python -m benchmarks.pages.ladder [--out docs/figures/ladder.svg]
+    python -m benchmarks.pages.ladder [--record ladder] [--out docs/figures/ladder.svg]
 
 Prints the table; means and half ranges across seeds.
 """
@@ -33,7 +33,7 @@ COLOURS = {"mnist": "#0072b2", "fashion-mnist": "#d55e00"}
 def rungs_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """The part and name of every rung, in the order of the record."""
     ladder = [row for row in rows if row["part"] == "ladder"]
-    removals = [row for row in rows if row["part"] == "removals" and row["rung"] != "the default"]
+    removals = [row for row in rows if row["part"] == "removals"]
     return list(dict.fromkeys((row["part"], row["rung"]) for row in (*ladder, *removals)))
 
 
@@ -108,8 +108,8 @@ def draw_score(axes: Axes, rows: Sequence[Row], name: str, score: str, height: n
     label = name
     for part in (slice(0, first_removal), slice(first_removal, None)):
         means = [np.mean(seeds) if seeds else np.nan for seeds in numbers[part]]
-        style = "-" if part.start == 0 else ""
-        axes.plot(means, height[part], style, color=colour, alpha=0.6, linewidth=1.2)
+        if part.start == 0:  # removals do not build on each other
+            axes.plot(means, height[part], color=colour, alpha=0.6, linewidth=1.2)
         for y, seeds in zip(height[part], numbers[part], strict=True):
             axes.plot(seeds, [y] * len(seeds), "o", color=colour, markersize=4, label=label)
             label = "_nolegend_"
@@ -117,9 +117,10 @@ def draw_score(axes: Axes, rows: Sequence[Row], name: str, score: str, height: n
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", default=RECORD, help=f"default: {RECORD}")
     parser.add_argument("--out", type=Path, default=Path("docs/figures/ladder.svg"))
     options = parser.parse_args(arguments)
-    rows = records.read(RECORD)
+    rows = records.read(options.record)
     for name in data_sets(rows):
         print(f"\n{name}\n\n{table(rows, name)}")
     draw(rows).savefig(options.out)

@@ -7,10 +7,12 @@ are the other models of the record.
 """
 
 import argparse
+import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks import records
@@ -22,34 +24,57 @@ SPLITS = {"test": 1.0, "train": 0.35}  # and how opaque the line is
 Row = dict[str, Any]
 
 
-def curves(rows: list[Row]) -> dict[int, list[tuple[int, Row]]]:
-    """For each number of neurons, the rows of capsules without chains by their number of capsules."""
-    by_neurons: dict[int, list[tuple[int, Row]]] = defaultdict(list)
+class Curve(NamedTuple):
+    """Rows of capsules with the same number of neurons, by their number of capsules; with or without chains."""
+
+    neurons: int
+    chains: bool
+    rows: dict[int, list[Row]]
+
+    def values(self, split: str) -> list[float]:
+        """The mean over the seeds of the middle of both estimates."""
+        return [float(np.mean([row[split] for row in rows])) for rows in self.rows.values()]
+
+
+def curves(rows: list[Row]) -> list[Curve]:
+    by_kind: dict[tuple[int, bool], dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        capsules, times, neurons = row["model"].partition("x")
-        if times and capsules.isdecimal() and neurons.isdecimal():
-            by_neurons[int(neurons)].append((int(capsules), row))
-    return {neurons: sorted(by_neurons[neurons], key=lambda entry: entry[0]) for neurons in sorted(by_neurons)}
+        if match := re.fullmatch(r"([0-9]+)x([0-9]+)(-chains)?", row["model"]):
+            by_kind[int(match[2]), match[3] is not None][int(match[1])].append(row)
+    return [Curve(*kind, dict(sorted(by_kind[kind].items()))) for kind in sorted(by_kind)]
 
 
 def draw(rows: list[Row]) -> Figure:
-    figure = Figure(figsize=(6.5, 3.6), layout="constrained")
+    figure = Figure(figsize=(7.5, 4.6), layout="constrained")
     axis = figure.subplots()
     capsules: set[int] = set()
-    for colour, (neurons, entries) in zip(COLOURS, curves(rows).items(), strict=False):
-        counts = [count for count, _ in entries]
-        capsules.update(counts)
+    neurons: list[int] = []
+    for curve in curves(rows):
+        if curve.neurons not in neurons:
+            neurons.append(curve.neurons)
+        capsules.update(curve.rows)
         for split, opacity in SPLITS.items():
-            values = [sum(row[split]) / 2 for _, row in entries]
             images = "test" if split == "test" else "training"
-            label = f"{neurons} neurons, {images} images"
-            axis.plot(counts, values, "o-", color=colour, alpha=opacity, label=label)
+            axis.plot(
+                list(curve.rows),
+                curve.values(split),
+                "o-" if curve.chains else "s--",
+                color=COLOURS[(len(neurons) - 1) % len(COLOURS)],
+                alpha=opacity,
+                markersize=5,
+                label=f"{curve.neurons} neurons, {'chains' if curve.chains else 'start'}, {images} images",
+            )
+    others = defaultdict(list)
     for row in rows:
-        if "x" in row["model"]:
-            continue
-        value = sum(row["test"]) / 2
-        axis.axhline(value, color="#777777", linewidth=0.8, linestyle="--")
-        axis.text(max(capsules), value, likelihood_name(row["model"]), fontsize=7, ha="right", va="bottom")
+        # Factor analysers are more than 100 nats below everything else: the table has them.
+        if "x" not in row["model"] and row["model"] != "factor-analysers":
+            others[row["model"]].append(row)
+    for number, (model, own) in enumerate(others.items()):
+        value = float(np.mean([row["test"] for row in own]))
+        axis.axhline(value, color="#777777", linewidth=0.8, linestyle=":")
+        # Neighbours may be close: one label on the right, the next on the left.
+        x, side = ((max(capsules), "right"), (min(capsules), "left"))[number % 2]
+        axis.text(x, value, likelihood_name(model), fontsize=7, ha=side, va="bottom")
     axis.set_xscale("log")
     axis.set_xticks(sorted(capsules), [str(count) for count in sorted(capsules)])
     axis.minorticks_off()

@@ -26,6 +26,13 @@ QUICK = ("--quick", "--samples", "2000")
 ABLATE = (*QUICK, "--ablate")
 LONG = ("--samples", "2000")
 LONG_MINUTES = 30.0
+DIVERGENCE = ("--chains", "0", "--learning-rate", "3e-3", "--epochs", "10")  # contrastive divergence in stage 2
+CHAINS = (
+    "--chains",
+    "4",
+    "--learning-rate",
+    "1e-3",
+)  # where contrastive divergence is the default
 INTERRUPTED = 130  # exit code
 
 
@@ -52,24 +59,27 @@ class Run:
     long: bool = False  # also the baselines that take long to train
     picture: str | None = None  # docs/figures/NAME.png, the paper's Figure 3
     drawn: tuple[str, ...] = ()  # options of `capspoe sample` for it; by default four images of each capsule
+    floors: bool = False  # docs/figures/NAME-floors.png: what the autoencoder and one capsule keep of test images
     routing: bool = False  # docs/figures/routing.svg, the paper's Figure 1
 
 
 PLAN = (
-    Run("mnist-0", ("mnist",), 4, ABLATE, 12, picture="mnist-small"),
-    Run("fashion-mnist-0", ("fashion-mnist",), 5, QUICK, 6, picture="fashion-mnist-small"),
-    Run("cifar10-0", ("cifar10",), 10, QUICK, 20, picture="cifar10-small", drawn=("--count", "120")),
+    Run("mnist-0", ("mnist",), 4, ABLATE, 12, picture="mnist-small", floors=True),
+    Run("fashion-mnist-0", ("fashion-mnist",), 5, QUICK, 6, picture="fashion-mnist-small", floors=True),
+    Run("cifar10-0", ("cifar10",), 10, QUICK, 20, picture="cifar10-small", drawn=("--count", "120"), floors=True),
+    Run("cifar10-1", ("cifar10", "--seed", "1"), 10, QUICK, 20),
+    Run("cifar10-2", ("cifar10", "--seed", "2"), 10, QUICK, 20),
     Run("cifar10-twenty-0", ("cifar10", "--layers", "20x16"), 6, QUICK, 12),
-    Run("digits-0", ("digits",), 2, QUICK, 3, picture="digits-small"),
+    Run("digits-0", ("digits",), 2, QUICK, 3, picture="digits-small", floors=True),
     Run("mnist-1", ("mnist", "--seed", "1"), 4, QUICK, 6),
     Run("mnist-2", ("mnist", "--seed", "2"), 4, QUICK, 6),
     Run("fashion-mnist-1", ("fashion-mnist", "--seed", "1"), 5, QUICK, 6),
     Run("fashion-mnist-2", ("fashion-mnist", "--seed", "2"), 5, QUICK, 6),
     Run("mnist-stack", ("mnist", "--layers", "64x16,20x16"), 8, QUICK, 6, picture="mnist-stack"),
-    Run("mnist-chains-0", ("mnist", "--chains", "32", "--seed", "0"), 6),
-    Run("mnist-chains-1", ("mnist", "--chains", "32", "--seed", "1"), 6),
-    Run("mnist-chains-2", ("mnist", "--chains", "32", "--seed", "2"), 6),
-    Run("fashion-mnist-chains-0", ("fashion-mnist", "--chains", "32"), 7),
+    Run("mnist-0", ("mnist",), 4, (), 0, picture="mnist-energy", drawn=("--prior", "model")),
+    *(Run(f"mnist-cd-{seed}", ("mnist", *DIVERGENCE, "--seed", str(seed)), 4) for seed in range(3)),
+    *(Run(f"fashion-mnist-cd-{seed}", ("fashion-mnist", *DIVERGENCE, "--seed", str(seed)), 5) for seed in range(3)),
+    Run("cifar10-chains-0", ("cifar10", *CHAINS), 10, QUICK, 20),
     Run("mnist-144-10", ("mnist", "--layers", "10x16"), 4, (), 0, routing=True),
     Run("mnist-0", ("mnist",), 4, ABLATE, 12, long=True),
     Run("mnist-paper", ("mnist", "--preset", "paper"), 15, QUICK, 10, picture="mnist-paper"),
@@ -101,6 +111,14 @@ def steps_of(run: Run, where: Places = HERE) -> Iterator[Step]:
     if run.picture:
         picture = figures / f"{run.picture}.png"
         yield Step(("sample", str(folder), *run.drawn, "--out", str(picture)), lambda: newer(picture, folder))
+    if run.floors:
+        reconstructions = folder / "figures" / "reconstructions.png"
+        floors = figures / f"{run.picture}-floors.png"
+        yield Step(
+            ("reconstruct", str(folder)),
+            lambda: newer(floors, folder),
+            after=lambda: shutil.copyfile(reconstructions, floors),
+        )
     if run.routing:
         drawn = folder / "figures" / "routing-0.svg"
         routing = figures / "routing.svg"

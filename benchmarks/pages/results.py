@@ -40,10 +40,10 @@ SCORES = {  # of an evaluation: title and digits
 }
 NEW_SCORES = ("grid",)  # of evaluations since version 0.2; tables without them have no such column
 ENERGY_ROWS = {  # section: how it was trained
-    "mnist small": "mnist, contrastive divergence",
-    "mnist chains": "mnist, `--chains 32`",
-    "fashion-mnist small": "fashion-mnist, contrastive divergence",
-    "fashion-mnist chains": "fashion-mnist, `--chains 32`",
+    "mnist cd": "mnist, contrastive divergence",
+    "mnist small": "mnist, persistent chains",
+    "fashion-mnist cd": "fashion-mnist, contrastive divergence",
+    "fashion-mnist small": "fashion-mnist, persistent chains",
 }
 ENERGY_TITLES = (
     "training",
@@ -120,6 +120,10 @@ def samples_of(settings: dict[str, Any]) -> str:
     return f"{sets} x {samples}"
 
 
+def link_to_record(record: Record) -> str:
+    return f"[{record['run']}](../benchmarks/records/{record['run']}.json)"
+
+
 def plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
@@ -138,7 +142,7 @@ def likelihood_of(likelihood: dict[str, float]) -> str:
     lower = likelihood["log_p_lower"]
     upper = likelihood["log_p_upper"]
     independent = likelihood["log_p_independent"]
-    return f"between {lower:.0f} and {upper:.0f} nats a code (independent units: {independent:.0f})"
+    return f"between {lower:.1f} and {upper:.1f} nats a code (independent units: {independent:.1f})"
 
 
 def instantiation_of(evaluations: list[Evaluation], basis: str) -> str:
@@ -162,6 +166,7 @@ def run_parts(run_records: list[Record], docs: Path = DOCS) -> Parts:
         quick = [record["quick"] for record in members if "quick" in record]
         if quick:
             own = section_parts(quick)
+            own["seeds"] += f" ({', '.join(link_to_record(record) for record in members)})"
         full = [record["full"] for record in members if "full" in record]
         if full:
             full_parts = section_parts(full)
@@ -172,6 +177,9 @@ def run_parts(run_records: list[Record], docs: Path = DOCS) -> Parts:
         picture = Path("figures") / f"{section.replace(' ', '-')}.png"
         if (docs / picture).exists():
             own["picture"] = f"![Samples, {section}]({picture})"
+        floors = picture.with_stem(f"{picture.stem}-floors")
+        if (docs / floors).exists():
+            own["floors"] = f"![Test images and their reconstructions, {section}]({floors})"
         for name, text in own.items():
             parts[f"{section} {name}"] = text
     if run_records:
@@ -259,6 +267,26 @@ def sorting_table(rows: list[Record]) -> str:
     return table(["images", "points", "method", "groups", "ACC", "purity", "NMI"], lines)
 
 
+SORTED = {
+    "large": "photographs of 12 megapixels",
+    "more": "more images in the sorted folder of emoji",
+    "mixed": "mixed pictures, 90 of them of 12 megapixels",
+    "thumbnails-10000": "thumbnails",
+    "thumbnails-100000": "thumbnails",
+}
+
+
+def sorting_times(rows: list[Record]) -> str:
+    """Seconds and memory of `capspoe sort` on the sets of benchmarks/quality/sorting.py."""
+    lines = []
+    for row in rows:
+        if row["method"] == "capspoe sort":
+            images = f"{row['images']:,} {SORTED.get(row['set'], row['set'])}"
+            seconds = [f"{row[name]:.0f}" for name in ("seconds", "cpu_seconds")]
+            lines.append([images, row["features"], str(row["threads"]), *seconds, f"{row['megabytes']:,}"])
+    return table(["images", "features", "threads", "seconds", "of CPU time", "peak memory, MB"], lines)
+
+
 def completion_parts(rows: list[Record]) -> Parts:
     """The rows of benchmarks/quality/completion.py."""
     lines = []
@@ -328,6 +356,15 @@ def one_label_parts(rows: list[Record]) -> Parts:
     return {"one label": number([row["accuracy"] for row in rows if row["data"] == "mnist"], 3)}
 
 
+LIKELIHOOD_SETTINGS = {
+    "ridge": "ridge",
+    "temperature": "temperature",
+    "rounds": "rounds",
+    "epochs": "epochs",
+    "learning_rate": "learning rate",
+}
+
+
 def likelihood_parts(rows: list[Record]) -> Parts:
     """The rows of benchmarks/quality/likelihood.py: bounds of the mean log-likelihood, the best model first."""
     drawn = [row for row in rows if row["binarisation"] == "drawn"]
@@ -349,11 +386,12 @@ def likelihood_table(rows: list[Record]) -> str:
 def likelihood_choices(rows: list[Record]) -> Parts:
     """The rows of benchmarks/quality/likelihood.py --held-out: images that no model was fitted to."""
     shown_rows = []
-    for row in rows:
-        settings = [f"{row['ridge']:g}", f"{row['temperature']:g}", str(row["rounds"])]
+    for row in sorted(rows, key=lambda row: -row["test"][0]):
+        settings = [f"{title} {row[name]:g}" for name, title in LIKELIHOOD_SETTINGS.items() if name in row]
         middles = [f"{sum(row[split]) / 2:.1f}" for split in ("train", "test")]
-        shown_rows.append([likelihood_name(row["model"]), *settings, *middles])
-    titles = ["model", "ridge", "temperature", "rounds", "training images", "held-out training images"]
+        apart = f"{abs(row['test'][1] - row['test'][0]):.2f}"
+        shown_rows.append([likelihood_name(row["model"]), ", ".join(settings), *middles, apart])
+    titles = ["model", "settings", "training images", "held-out training images", "difference of both estimates"]
     return {"likelihood choices": table(titles, shown_rows)}
 
 
@@ -366,8 +404,8 @@ def likelihood_name(model: str) -> str:
     if model.startswith("bernoullis-"):
         return f"mixture of {model.removeprefix('bernoullis-')} Bernoullis"
     if model.endswith("-chains"):
-        return f"capspoe, {model.removesuffix('-chains')}, persistent chains"
-    return names.get(model, f"capspoe, {model}")
+        return f"capspoe, {model.removesuffix('-chains')}, start and chains"
+    return names.get(model, f"capspoe, {model}, start alone")
 
 
 def vae_parts(record: Record) -> Parts:
@@ -378,7 +416,7 @@ def vae_parts(record: Record) -> Parts:
 OTHER_PARTS: dict[str, Callable[[Any], Parts]] = {  # of records that are not of runs
     "clustering-mnist": lambda rows: {"clustering": clustering_table(rows)},
     "clustering-fashion-mnist": lambda rows: {"clustering of fashion": clustering_table(rows)},
-    "sorting": lambda rows: {"sorting": sorting_table(rows)},
+    "sorting": lambda rows: {"sorting": sorting_table(rows), "sorting times": sorting_times(rows)},
     "completion-mnist": completion_parts,
     "anomaly": anomaly_parts,
     "one_label": one_label_parts,

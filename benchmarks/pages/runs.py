@@ -18,12 +18,14 @@ PRESETS: dict[str, dict[str, Any]] = {  # arguments of `preset` for the second w
     "paper": {"name": "paper"},
     "literal": {"literal": True},
     "stack": {},
+    "cd": {},
     "chains": {},
     "twenty": {},
 }
 CHANGES: dict[str, dict[str, Any]] = {  # settings that differ from the preset
     "stack": {"layers": "64x16,20x16"},
-    "chains": {"chains": 32},
+    "cd": {"chains": 0, "learning_rate": 3e-3, "epochs": 10},
+    "chains": {"chains": 4, "learning_rate": 1e-3},
     "twenty": {"layers": "20x16"},
 }
 Record = dict[str, Any]

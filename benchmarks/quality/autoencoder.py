@@ -3,13 +3,13 @@
     python -m benchmarks.quality.autoencoder [DATA ...] [--variants NAME ...]
 
 Trains the autoencoder alone, with the settings of the data set and with one of them changed at a time, and scores its
-reconstructions of 2,000 training images. Seconds are of CPU time in one thread. Rows that the record has are skipped.
+reconstructions of 2,000 training images. CPU time is that of one thread. Rows that the record has are skipped.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def measure(config: Config) -> dict[str, float]:
     scores = data.generation(decoded)
     return {
         "steps": stage.steps(len(images)),
-        "seconds": round(seconds),
+        "cpu_seconds": round(seconds),
         "error": round(error, 5),
         "fid": round(scores["fid"], 2),
         "recall": round(scores["recall"], 3),
@@ -86,15 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     use_threads(1)
     for name in options.data:
         for variant in options.variants:
-            rows = records.read(RECORD, default=[])
             usual = preset(data=name)
             config = usual.replace(**VARIANTS[variant])
-            repeats_the_preset = variant != "the preset" and config == usual
-            if repeats_the_preset or any((row["data"], row["variant"]) == (name, variant) for row in rows):
-                continue
-            row = {"data": name, "variant": variant, **measure(config)}
-            print(json.dumps(row), flush=True)
-            records.write(RECORD, [*rows, row], DEPENDS, extends=True)
+            if variant == "the preset" or config != usual:
+                key = {"data": name, "variant": variant}
+                records.add_row(RECORD, key, partial(measure, config), DEPENDS)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 One, two or three MNIST test images are superposed by the maximum, each moved by up to two pixels. "as they are" are
 these images; "drawn" are the same at three times the size on a larger canvas, dark on light, read like a picture that
-somebody gives to `capspoe explain`. Nothing was tuned on test images.
+somebody gives to `capspoe explain`; as there, their counts are averaged over enlargements. These were chosen on
+training images.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import torch
 from benchmarks import records
 from capspoe import CapsulePoE, data
 from capspoe.data.drawings import MNIST_SIZE, frame
+from capspoe.infer.explain import FITTED, Search, recognised_counts
 from capspoe.infer.polarity import Polarity
 
 DEPENDS = ("data", "infer", "model", "training")
@@ -45,11 +47,9 @@ def drawn(scene: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def counted(model: CapsulePoE, scenes: np.ndarray) -> np.ndarray:
+def counted(model: CapsulePoE, scenes: np.ndarray, enlargements: tuple[float, ...]) -> np.ndarray:
     """The most probable number of objects of each scene."""
-    assert model.recognition is not None
-    recognised = model.recognition(model.tensor(scenes[..., None]))
-    return recognised.count_probability(max(COUNTS)).argmax(1).numpy() + 1
+    return recognised_counts(model, model.tensor(scenes[..., None]), max(COUNTS), enlargements)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,8 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     for count in COUNTS:
         scenes = superposed(pixels, count, rng)
-        for kind, images in (("as they are", scenes), ("drawn", np.stack([drawn(scene) for scene in scenes]))):
-            right = float((counted(model, images) == count).mean())
+        pictures = np.stack([drawn(scene) for scene in scenes])
+        for kind, images, enlargements in (
+            ("as they are", scenes, Search.enlargements),
+            ("drawn, one size", pictures, Search.enlargements),
+            ("drawn", pictures, FITTED),
+        ):
+            right = float((counted(model, images, enlargements) == count).mean())
             rows.append({"run": options.run, "images": kind, "objects": count, "counted_right": round(right, 3)})
             print(json.dumps(rows[-1]), flush=True)
     records.write("counting", rows, DEPENDS)

@@ -6,6 +6,7 @@ autoencoder and its training. So another version of the code trains another one.
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
 
 import capspoe
 from capspoe.config import Config
@@ -45,9 +49,9 @@ def stage_1(config: Config) -> dict[str, Any]:
     return values
 
 
-def codec_name(config: Config, tied: bool) -> str:
+def codec_name(config: Config, altered: str | None) -> str:
     """A name for the autoencoder of these settings, as this version of the code trains it."""
-    kind = "-tied" if tied else ""
+    kind = f"-{altered}" if altered else ""
     return f"{config.data}-{config.channels}{kind}-{codec_digest(config)}"
 
 
@@ -60,6 +64,14 @@ def codec_digest(config: Config) -> str:
     return digest.hexdigest()[:12]
 
 
+def weights_digest(codec: Codec) -> str:
+    """Of its parameters: the network that ships with the package may be made anew from the same settings."""
+    digest = hashlib.sha256()
+    for tensor in codec.state_dict().values():
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
 def tie_filters(codec: Codec) -> None:
     """Give the decoder the encoder's filters: those of a transposed convolution have the same shape."""
     assert isinstance(codec, ConvAutoencoder)
@@ -68,7 +80,27 @@ def tie_filters(codec: Codec) -> None:
         up.weight = down.weight
 
 
-def with_trained_codec(config: Config, tied: bool = False) -> CapsulePoE:
+class SteepAutoencoder(ConvAutoencoder):
+    """LeakyReLU with slope .2 where it is negative, instead of .01; the paper does not say."""
+
+    def code_logits(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B c h w"]:
+        return self.down_2(F.leaky_relu(self.down_1(images), 0.2))
+
+    def image_logits(self, code: Float[Tensor, "B c h w"]) -> Float[Tensor, "B C H W"]:
+        return self.up_2(F.leaky_relu(self.up_1(code), 0.2))
+
+
+def steepen(codec: Codec) -> None:
+    """Make it a `SteepAutoencoder`, with the same parameters."""
+    assert type(codec) is ConvAutoencoder
+    codec.__class__ = SteepAutoencoder
+
+
+# Autoencoders that no setting of the program gives.
+ALTERATIONS: dict[str, Callable[[Codec], None]] = {"tied": tie_filters, "steep": steepen}
+
+
+def with_trained_codec(config: Config, altered: str | None = None) -> CapsulePoE:
     """A network of these settings whose autoencoder is trained and whose capsules are not.
 
     The network that ships with the package lends its autoencoder if its settings are the same.
@@ -76,16 +108,16 @@ def with_trained_codec(config: Config, tied: bool = False) -> CapsulePoE:
     Parameters
     ----------
     config : the settings
-    tied : whether encoder and decoder share their filters
+    altered : a name in ALTERATIONS, or None
     """
     shipped = CapsulePoE.load(BUNDLED)
-    if stage_1(config) == stage_1(shipped.config) and not tied:
+    if stage_1(config) == stage_1(shipped.config) and altered is None:
         return CapsulePoE.build(config, shipped.image, shipped.codec).eval()
     images = open_images(config)
     network = CapsulePoE.build(config, image_shape(config, images))
-    if tied:
-        tie_filters(network.codec)
-    file = FOLDER / f"{codec_name(config, tied)}.safetensors"
+    if altered is not None:
+        ALTERATIONS[altered](network.codec)
+    file = FOLDER / f"{codec_name(config, altered)}.safetensors"
     if file.exists():
         network.codec.load_state_dict(safetensors.torch.load_file(file))
         return network.eval()
@@ -102,14 +134,15 @@ def with_trained_codec(config: Config, tied: bool = False) -> CapsulePoE:
 class StoredCodes(EvaluationData):
     """Evaluation data whose codes are stored in runs/codecs, since a script that resumes needs them again."""
 
-    def __init__(self, network: CapsulePoE, samples: int, tied: bool) -> None:
+    def __init__(self, network: CapsulePoE, samples: int, altered: str | None) -> None:
         super().__init__(network, samples)
-        self.tied = tied
+        self.altered = altered
 
     def load(self, dataset: Dataset) -> Split:
         pixels, labels = in_memory(dataset)
         split = "test" if dataset is self.test_set else "train"
-        file = FOLDER / f"{codec_name(self.network.config, self.tied)}-{split}.npy"
+        name = codec_name(self.network.config, self.altered)
+        file = FOLDER / f"{name}-{weights_digest(self.network.codec)}-{split}.npy"
         if not file.exists():
             FOLDER.mkdir(parents=True, exist_ok=True)
             np.save(file, codes_in_memory(self.network, pixels))
@@ -123,12 +156,12 @@ class FrozenCodes:
     ----------
     config : settings; those of the capsules do not matter
     samples : number of generated images that are scored
-    tied : whether encoder and decoder share their filters
+    altered : a name in ALTERATIONS, or None
     """
 
-    def __init__(self, config: Config, samples: int, tied: bool = False) -> None:
-        self.network = with_trained_codec(config, tied)
-        self.data = StoredCodes(self.network, samples, tied)
+    def __init__(self, config: Config, samples: int, altered: str | None = None) -> None:
+        self.network = with_trained_codec(config, altered)
+        self.data = StoredCodes(self.network, samples, altered)
 
     @property
     def codes(self) -> np.ndarray:

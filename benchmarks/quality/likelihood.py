@@ -11,21 +11,25 @@ instead, which has less entropy. Rows are added to the record; one that is there
 
 Capsules have one routing iteration, so that the likelihood is exact up to log Z. They start from the clusters of
 k-means, as the mixtures of Bernoullis do. Each becomes the logistic PCA of its images, then takes the images that it
-explains (`MixtureStart`). Chains start from the logistic PCA of the clusters. Afterwards the gate's bias is set so
-that each capsule is as probable as it is used. Factor analysers have densities, so uniform noise is added to the
-pixels: the mean log density is then a lower bound of the log-likelihood.
+explains (`MixtureStart`). With chains it goes on from there by the gradient of the likelihood, as `--start mixture`
+does. Afterwards the gate's bias is set so that each capsule is as probable as it is used. Factor analysers have
+densities, so uniform noise is added to the pixels: the mean log density is then a lower bound of the log-likelihood.
+
+`20x16 20x16-chains` starts once for both, and the time of the second is that of its steps.
 
 With `--held-out K` the last K training images stand in for the test images, and the row goes to a record of its own:
-so the ridge, the temperature and the number of neurons were chosen.
+so the ridge, the temperature and the number of neurons were chosen, and the epochs and learning rates of the RBM and
+of the chains.
 """
 
 import argparse
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -40,20 +44,19 @@ from capspoe import CapsulePoE, Config, data, fit
 from capspoe.infer.likelihood import LogZ, log_integrals, log_weight
 from capspoe.infer.rbm import log_partition_rbm
 from capspoe.model.layer import CapsuleLayer
+from capspoe.training.build import chain_count
 from capspoe.training.capsule_stage import CapsuleStage
 from capspoe.training.codes import codes_in_memory
 from capspoe.training.pcd import PersistentChains
 from capspoe.training.prior_stage import fit_prior
 from capspoe.training.stage import Schedule, Training
-from capspoe.training.starts import LowRankStart, MixtureStart
-from capspoe.training.update import Update
+from capspoe.training.starts import LayerInputs, LowRankStart, MixtureStart, Start
+from capspoe.training.targets import GateTargets
 
 DEPENDS = (*records.TRAINING, "infer")
 SCORED = 10_000  # images of each split
 GROUP_IMAGES = 1_500  # that a capsule is fitted to at most
 REGRESSION_STEPS = 60  # with 30, as for codes, the likelihood is several nats lower
-CHAINS = 32
-CHAINS_RATE = 1e-3  # learning rate; with 3e-3 the chains leave the images' poses within twenty steps
 BINARISATION_SEED = 0
 HIDDEN = 500  # units of the RBM
 CLUSTERS = 20
@@ -90,19 +93,28 @@ class Images(NamedTuple):
         return (self.train / np.float32(255)).reshape(len(self.train), -1)
 
 
-class Choices(NamedTuple):
-    """What is chosen on held-out images.
+class Mixture(NamedTuple):
+    """How capsules start.
 
     ridge          of the logistic PCA
     temperature    at which images are shared among capsules
     rounds         of expectation maximisation
-    epochs         of scikit-learn's RBM, and of the persistent chains
     """
 
-    ridge: float
-    temperature: float
-    rounds: int
+    ridge: float = 0.02
+    temperature: float = 20.0
+    rounds: int = 1
+
+
+class Descent(NamedTuple):
+    """Epochs and learning rate of a model that learns by gradients."""
+
     epochs: int
+    learning_rate: float
+
+
+RBM = Descent(10, 0.01)
+PERSISTENT = Descent(3, 1e-3)
 
 
 class Bounds(NamedTuple):
@@ -138,26 +150,49 @@ class KMeansTargets:
         return k_means(x, self.clusters, self.seed).int()
 
 
+@dataclass
+class KeptStart:
+    """Starts once, and later from what it had then: seconds instead of minutes."""
+
+    start: Start
+    kept: tuple[dict[str, Tensor], GateTargets | None] | None = None
+
+    def begin(self, inputs: LayerInputs) -> LayerInputs:
+        if self.kept is None:
+            inputs = self.start.begin(inputs)
+            weights = {name: value.clone() for name, value in inputs.layer.state_dict().items()}
+            self.kept = (weights, inputs.targets)
+            return inputs
+        weights, targets = self.kept
+        inputs.layer.load_state_dict(weights)
+        return replace(inputs, targets=targets)
+
+
+@cache
+def mixture_start(layers: str, mixture: Mixture, seed: int) -> KeptStart:
+    """Where these capsules start, in this process; all models of a process have the same images."""
+    low_rank = LowRankStart(GROUP_IMAGES, mixture.ridge, REGRESSION_STEPS, seed, avoid_far_modes=True)
+    return KeptStart(MixtureStart(low_rank, mixture.rounds, mixture.temperature))
+
+
 def k_means(x: np.ndarray, clusters: int, seed: int) -> Tensor:
     """The cluster of each image (n, 784), fitted to about ten thousand of them."""
     sample = x[:: max(1, len(x) // 10_000)]
     return torch.from_numpy(KMeans(clusters, n_init=1, random_state=seed).fit(sample).predict(x)).long()
 
 
-def capsules(layers: str, images: Images, choices: Choices, seed: int, chains: bool = False) -> Bounds:
+def capsules(layers: str, images: Images, mixture: Mixture, chains: Descent | None, seed: int) -> Bounds:
     model = CapsulePoE.build(Config(codec="pixels", layers=layers, iterations=1, seed=seed), (28, 28, 1))
     layer = model.top
-    start = LowRankStart(GROUP_IMAGES, choices.ridge, REGRESSION_STEPS, seed, avoid_far_modes=True)
+    start = mixture_start(layers, mixture, seed)
     targets = KMeansTargets(layer.upper[0], seed)
     if chains:
-        update: Update = PersistentChains(layer, CHAINS, gate_loss_weight=0.0, seed=seed)
-        schedule = Schedule(choices.epochs, seed=seed)
-        stage = CapsuleStage(0, schedule, update, targets, CHAINS_RATE, start=start)
+        update = PersistentChains(layer, chain_count(Config(), layer, top=True), seed=seed)
+        schedule = Schedule(chains.epochs, seed=seed)
+        stage = CapsuleStage(0, schedule, update, targets, chains.learning_rate, start=start, follow_targets=False)
     else:
         # No steps: the start is all.
-        stage = CapsuleStage(
-            0, Schedule(0), targets=targets, start=MixtureStart(start, choices.rounds, choices.temperature)
-        )
+        stage = CapsuleStage(0, Schedule(0), targets=targets, start=start)
     fit(model, images.train, [stage])
     # One Gaussian for each capsule, where the annealing begins.
     fit_prior(model, codes_in_memory(model, images.train), seed, components=1)
@@ -191,9 +226,11 @@ def bernoullis(components: int, images: Images, seed: int) -> Bounds:
     return bounds(images, lambda part: torch.logsumexp(part @ logits.T + constant, 1))
 
 
-def bernoulli_rbm(images: Images, epochs: int, seed: int) -> Bounds:
+def bernoulli_rbm(images: Images, descent: Descent, seed: int) -> Bounds:
     """scikit-learn's RBM, with log Z by annealed importance sampling."""
-    rbm = BernoulliRBM(HIDDEN, learning_rate=0.05, batch_size=100, n_iter=epochs, random_state=seed)
+    rbm = BernoulliRBM(
+        HIDDEN, learning_rate=descent.learning_rate, batch_size=100, n_iter=descent.epochs, random_state=seed
+    )
     rbm.fit(images.all_binary())
     layer = CapsuleLayer.rbm(784, HIDDEN)
     with torch.no_grad():
@@ -227,27 +264,54 @@ def factor_analysers(images: Images, seed: int) -> Bounds:
     return bounds(images, score)
 
 
-def measured(name: str, images: Images, choices: Choices, seed: int) -> Bounds:
-    if match := re.fullmatch(r"([0-9]+x[0-9]+)(-chains)?", name):
-        return capsules(match[1], images, choices, seed, chains=match[2] is not None)
-    if match := re.fullmatch(r"bernoullis-([0-9]+)", name):
-        return bernoullis(int(match[1]), images, seed)
-    others: dict[str, Callable[[], Bounds]] = {
-        "bernoulli-rbm": partial(bernoulli_rbm, images, choices.epochs, seed),
-        "factor-analysers": partial(factor_analysers, images, seed),
-    }
-    if name not in others:
-        raise SystemExit(f"{name} is no model: JxN, JxN-chains, bernoullis-K, {', '.join(others)}")
-    return others[name]()
+class Model(NamedTuple):
+    """A model by its name, with the settings that it is measured with."""
+
+    settings: dict[str, Any]
+    measure: Callable[[Images, int], Bounds]  # of the images and a seed
+
+    @classmethod
+    def all(cls, names: Sequence[str], options: argparse.Namespace) -> "Iterator[tuple[str, Model]]":
+        """Each model, those that learn by gradients with all numbers of epochs that are asked for."""
+        for name in names:
+            learns = cls.of(name, options, None).settings.keys() & Descent._fields
+            for epochs in options.epochs if learns else [None]:
+                yield name, cls.of(name, options, epochs)
+
+    @classmethod
+    def of(cls, name: str, options: argparse.Namespace, epochs: int | None) -> "Model":
+        if match := re.fullmatch(r"([0-9]+x[0-9]+)(-chains)?", name):
+            mixture = chosen(Mixture(), vars(options))
+            if not match[2]:
+                return cls(mixture._asdict(), lambda images, seed: capsules(match[1], images, mixture, None, seed))
+            chains = chosen(PERSISTENT, vars(options) | {"epochs": epochs})
+            settings = mixture._asdict() | chains._asdict()
+            return cls(settings, lambda images, seed: capsules(match[1], images, mixture, chains, seed))
+        if match := re.fullmatch(r"bernoullis-([0-9]+)", name):
+            return cls({}, lambda images, seed: bernoullis(int(match[1]), images, seed))
+        if name == "bernoulli-rbm":
+            descent = chosen(RBM, vars(options) | {"epochs": epochs})
+            return cls(descent._asdict(), lambda images, seed: bernoulli_rbm(images, descent, seed))
+        if name == "factor-analysers":
+            return cls({}, factor_analysers)
+        raise SystemExit(f"{name} is no model: JxN, JxN-chains, bernoullis-K, bernoulli-rbm, factor-analysers")
+
+
+Settings = TypeVar("Settings", Mixture, Descent)
+
+
+def chosen(defaults: Settings, options: dict[str, Any]) -> Settings:
+    """The defaults, with what the options change."""
+    return defaults._replace(**{name: options[name] for name in defaults._fields if options[name] is not None})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="MODEL")
-    parser.add_argument("--ridge", type=float, default=0.02)
-    parser.add_argument("--temperature", type=float, default=20.0)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=10)
+    for name, kind in Mixture.__annotations__.items():
+        parser.add_argument(f"--{name}", type=kind)
+    parser.add_argument("--epochs", type=int, nargs="+", default=[None], help="of the RBM, and of chains")
+    parser.add_argument("--learning-rate", type=float, help="of these")
     parser.add_argument("--limit", type=int, default=60_000, help="training images")
     parser.add_argument("--held-out", type=int, default=0, metavar="K", help="training images to choose by")
     parser.add_argument("--threshold", action="store_true", help="binarise at one half instead of drawing pixels")
@@ -255,17 +319,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
     images = Images.load(options.limit, options.held_out, options.threshold)
-    choices = Choices(options.ridge, options.temperature, options.rounds, options.epochs)
     record = "likelihood-held-out" if options.held_out else "likelihood"
-    for name in options.models:
+    for name, model in Model.all(options.models, options):
         began = time.monotonic()
-        result = measured(name, images, choices, options.seed)
+        result = model.measure(images, options.seed)
         row = {
             "model": name,
             "seed": options.seed,
             "binarisation": "threshold" if options.threshold else "drawn",
             "images": len(images.train),
-            **choices._asdict(),
+            **model.settings,
             "train": [round(value, 2) for value in result.train],
             "test": [round(value, 2) for value in result.test],
             "seconds": round(time.monotonic() - began),

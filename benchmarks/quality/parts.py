@@ -19,9 +19,8 @@ Each variant and seed adds a row to the record `parts`, and those with a row are
 """
 
 import argparse
-import json
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,11 +31,10 @@ from benchmarks.quality.routing import VARIANTS, controlled_layer
 from benchmarks.quality.scenes.bench import most_common_labels
 from benchmarks.quality.scenes.data import make_scenes
 from benchmarks.quality.shapes import Range, Views, draw_shapes
-from benchmarks.quality.variants import KnownTargets, RidgeProbe, flat_poses, mean_and_range, rounded
+from benchmarks.quality.variants import CD, KnownTargets, RidgeProbe, flat_poses, mean_and_range, rounded
 from capspoe import data
 from capspoe.config import Config, preset
 from capspoe.data import ArrayDataset, Images
-from capspoe.errors import DivergedError
 from capspoe.evaluate.clustering import clustering_scores
 from capspoe.evaluate.data import encode_codes
 from capspoe.model.build import build_layers
@@ -70,7 +68,7 @@ class Setting(NamedTuple):
     codec: Codec
     train: Images
     tests: dict[str, Images]
-    learning_rate: float = preset("small").learning_rate
+    learning_rate: float = CD["learning_rate"]
 
 
 def clean(split: str, count: int) -> Images:
@@ -176,33 +174,25 @@ class Trial:
 
 
 class Measurement:
-    """The rows of the record, and the trials that need some."""
+    """The settings of a record, and the trials that need rows."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
-        self.rows: list[dict[str, Any]] = records.read(RECORD, default=[])
         self.trials: dict[str, Trial] = {}
 
     def run(self, name: str, seed: int) -> None:
         """Add the rows of a trial and seed that are missing."""
         for variant, (settings, control) in VARIANTS.items():
             key = {"trial": name, "variant": variant, "seed": seed, "epochs": self.epochs}
-            if any(key.items() <= row.items() for row in self.rows):
-                continue
-            if name not in self.trials:
-                self.trials[name] = Trial(TRIALS[name]())
-            began = time.monotonic()
-            trial = self.trials[name]
-            config = preset("small").replace(epochs=self.epochs, min_steps=0, seed=seed, **settings)
-            config = config.replace(learning_rate=trial.setting.learning_rate)
-            try:
-                row = key | trial.measure(config, control)
-            except DivergedError as error:
-                row = key | {"diverged": str(error)}
-            row["seconds"] = round(time.monotonic() - began, 1)
-            self.rows.append(row)
-            records.write(RECORD, self.rows, DEPENDS, extends=True)
-            print(json.dumps(row), flush=True)
+            config = preset("small").replace(epochs=self.epochs, min_steps=0, seed=seed, **CD, **settings)
+            records.add_row(RECORD, key, partial(self.measure, name, config, control), DEPENDS)
+
+    def measure(self, name: str, config: Config, control: str | None) -> dict[str, Any]:
+        """Train one variant in a trial and score it."""
+        if name not in self.trials:
+            self.trials[name] = Trial(TRIALS[name]())
+        trial = self.trials[name]
+        return trial.measure(config.replace(learning_rate=trial.setting.learning_rate), control)
 
 
 def summary(rows: Sequence[dict[str, Any]], score: str) -> str:

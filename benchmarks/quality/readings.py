@@ -10,7 +10,8 @@ A reading is a dict. `READING` has every entry with the value that the text sugg
     hidden_states    "mean" or "drawn", in the chain
     visible_states   the same
     on               "all" capsules take part in an update; or "squash": each is drawn with |squash(z_j)| (Eq. 7); or
-                     "half": each is drawn with probability .5 (dropout of capsules)
+                     "one": one is drawn in proportion to it; or each is drawn with this probability (dropout of
+                     capsules)
     gradient         "fixed": c is constant in the second step, as the paper says. "through": it is differentiated
     learning_rate, initial_std, weight_decay, iterations, sharpness, normalize
                      as in `capspoe train`
@@ -18,12 +19,14 @@ A reading is a dict. `READING` has every entry with the value that the text sugg
                      of training
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from capspoe.model.layer import CapsuleLayer
 from capspoe.model.network import Network
@@ -32,7 +35,7 @@ from capspoe.model.routed import Gradients
 from capspoe.model.routing import squash_length
 from capspoe.training.alone import CapsulePairs, CapsulesAlone
 from capspoe.training.capsule_stage import CapsuleStage
-from capspoe.training.cd import ContrastiveDivergence
+from capspoe.training.cd import DROPOUT_STREAM, ContrastiveDivergence
 from capspoe.training.fit import fit
 from capspoe.training.stage import Schedule
 from capspoe.training.update import Info, RoutedBatch, Update
@@ -87,6 +90,26 @@ class ReadingLayer(CapsuleLayer):
             super().start_from(mean_code, group_means)
 
 
+def drawn_on(on: str | float, z: Float[Tensor, "B J N"], noise: Noise) -> Float[Tensor, "B J"]:
+    """1 for capsules that take part in an image's update, by the "on" of a reading."""
+    if on == "one":
+        return F.one_hot(noise.choose(DROPOUT_STREAM, squash_length(z)), z.shape[1]).to(z)
+    if on == "squash":
+        return (noise.uniform(DROPOUT_STREAM, z.shape[1]) < squash_length(z)).to(z)
+    probability = 1.0 if on == "all" else float(on)
+    return (noise.uniform(DROPOUT_STREAM, z.shape[1]) >= 1 - probability).to(z)
+
+
+@dataclass(frozen=True)
+class CapsulesDrawn(ContrastiveDivergence):
+    """All capsules that are on reconstruct together. Which are on is drawn as a reading says."""
+
+    on: str | float = "all"
+
+    def kept(self, z: Float[Tensor, "B J N"], noise: Noise) -> Float[Tensor, "B J"]:
+        return drawn_on(self.on, z, noise)
+
+
 class Differentiated(Update):
     """The update of a reading by automatic differentiation, for what the program's own updates do not have.
 
@@ -113,7 +136,7 @@ class Differentiated(Update):
             c, z = layer(x)
         with torch.enable_grad():
             r_BJ1I = layer.fan * c[:, :, None]
-        on_BJ1 = self.on(z.detach(), noise)[:, :, None]
+        on_BJ1 = drawn_on(self.reading["on"], z.detach(), noise)[:, :, None]
         x_BJMI = x.transpose(1, 2)[:, None].expand(-1, layer.upper[0], -1, -1)
         h_pos = on_BJ1 * layer.hidden_mean(z.detach())
         with torch.no_grad():
@@ -136,15 +159,6 @@ class Differentiated(Update):
         info = batch.diagnostics(layer, torch.zeros_like(x))
         return Gradients(*gradients), info._replace(reconstruction=(x_BJMI - x_neg).square().mean())
 
-    def on(self, z: Float[Tensor, "B J N"], noise: Noise) -> Float[Tensor, "B J"]:
-        """1 for capsules that take part in an image's update."""
-        probability = {
-            "all": torch.ones_like(z[..., 0]),
-            "squash": squash_length(z),
-            "half": torch.full_like(z[..., 0], 0.5),
-        }[self.reading["on"]]
-        return (noise.uniform(5, *probability.shape[1:]) < probability).to(z)
-
     def chain(
         self, layer: CapsuleLayer, mean: Tensor, on_BJ1: Tensor, r_BJ1I: Tensor, noise: Noise
     ) -> tuple[Float[Tensor, "B J M I"], Float[Tensor, "B J N"]]:
@@ -166,14 +180,15 @@ class Differentiated(Update):
 
 def update(reading: Reading) -> Update:
     """The program's own update where it has one."""
-    if reading["on"] != "all" or reading["gradient"] != "fixed":
-        return Differentiated(reading)
     states = {
         "sample_hidden": reading["hidden_states"] == "drawn",
         "sample_visible": reading["visible_states"] == "drawn",
     }
-    if reading["reconstruction"] == "together":
-        return ContrastiveDivergence(**states)
+    together = reading["reconstruction"] == "together"
+    if reading["gradient"] != "fixed" or (reading["on"] != "all" and not together):
+        return Differentiated(reading)
+    if together:
+        return CapsulesDrawn(on=reading["on"], **states)
     kind = {"same": CapsulesAlone, "full": CapsulePairs}[reading["reverse"]]
     return kind(**states)
 

@@ -9,16 +9,22 @@ SET is one or more of
               texlive-fonts-extra (`apt-get download texlive-fonts-extra`, then `dpkg -x`), 28x28; 26 groups
     cifar10   its 10,000 test images; 20 groups
     mnist     its 10,000 test images; 10 groups
+    mixed     1,000 pictures of 30 kinds in sub-folders, 40 of them there twice, and 5 broken files: emoji, letters in
+              matplotlib's fonts, test images of CIFAR-10 and MNIST, crops of scikit-learn's two sample photographs
+              with 12 megapixels; 30 groups
     large     1,000 photographs of 12 megapixels: 100 crops of scikit-learn's two sample images under ten names each;
               time and memory only
     more      ten more images in the sorted folder of emoji; time only
+    thumbnails-10000, thumbnails-100000
+              JPEGs of 128x128 pixels: the images of CIFAR-10, then of Fashion-MNIST, enlarged; time and memory only
 
-Images become files in FOLDER, and `capspoe sort` runs in a process of its own, cold, with one thread for PyTorch and
-BLAS: its seconds of CPU time and its peak memory are recorded beside the seconds on the clock, which depend on what
-else the machine does. The labels serve the scores only. Other methods get the points of `sort`, after its PCA, or the
-pixels, and are told the same number of groups. HDBSCAN finds its own number; images that it leaves out count as a
-group. clustimage, from PyPI, runs on the emoji files in an environment of its own, whose interpreter is PYTHON;
-images that it leaves out count as a group too. Rows are added to the record; those that are there are skipped.
+Images become files in the folder --work, and `capspoe sort` runs in a process of its own with the threads that
+--threads says: its seconds of CPU time and its peak memory are recorded beside the seconds on the clock, which begin
+with the start of Python and depend on what else the machine does. --alone measures no other methods. The labels serve
+the scores only. Other methods get the pixels, or the points of `sort` after its PCA, and look for the same number of
+groups. HDBSCAN finds its own number; images that it leaves out count as a group. clustimage, from PyPI, runs on the
+emoji files in an environment of its own, whose interpreter is PYTHON; images that it leaves out count as a group too.
+Rows are added to the record; those that are there are skipped.
 """
 
 import argparse
@@ -32,6 +38,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,13 +51,15 @@ from sklearn.mixture import GaussianMixture
 
 from benchmarks import records
 from benchmarks.quality.emoji import read_package
+from benchmarks.quality.mixed import large_crop, write_mixed
 from capspoe import data
 from capspoe.evaluate.clustering import clustering_scores
+from capspoe.sklearn import CapsulePoE
 from capspoe.sorting.library import load_groups, load_library
 from capspoe.training.spectral import pca_points, spectral_groups
 
 RECORD = "sorting"
-DEPENDS = ("data", "sorting", "training")
+DEPENDS = (*records.TRAINING, "sklearn.py", "sorting")
 SEEDS = 3
 MAX_HDBSCAN = 12_000  # images; more take many minutes
 LETTER_SIDE = 28
@@ -125,12 +134,18 @@ SETS: dict[str, Callable[[argparse.Namespace], Labelled]] = {
     "cifar10": partial(named, "cifar10", 20),
     "mnist": partial(named, "mnist", 10),
 }
-FEATURES = {"emoji": ("outlines", "photos"), "cifar10": ("outlines", "photos")}  # the others: outlines
+BOTH = ("outlines", "photos")
+FEATURES = {"emoji": BOTH, "cifar10": BOTH, "mixed": BOTH}  # the others: outlines
+TIMED = ("large", "more", "thumbnails-10000", "thumbnails-100000")
 
 
 def write_images(name: str, options: argparse.Namespace) -> tuple[Path, int]:
     """Write the images of a set as files, with their labels in the names; returns the folder and number of groups."""
     folder = options.work / name
+    if name == "mixed":
+        if not folder.exists():
+            write_mixed(folder, options.emoji)
+        return folder, 30
     labelled = SETS[name](options)
     if not folder.exists():
         partly = folder.with_suffix(".partly")
@@ -143,7 +158,7 @@ def write_images(name: str, options: argparse.Namespace) -> tuple[Path, int]:
 
 
 def label_of(file: str) -> int:
-    return int(file.partition(".")[0].partition("-")[2])
+    return int(Path(file).stem.partition("-")[2])
 
 
 class Process(NamedTuple):
@@ -154,8 +169,9 @@ class Process(NamedTuple):
     megabytes: int
 
 
-def run_sort(folder: Path, out: Path, *options: str) -> Process:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def run_sort(threads: int, folder: Path, out: Path, *options: str) -> Process:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(names, str(threads))}
     began = time.monotonic()
     command = [sys.executable, "-m", "capspoe", "sort", str(folder), "--out", str(out), *options]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
@@ -184,15 +200,18 @@ def mean_scores(groupings: list[np.ndarray], labels: np.ndarray) -> dict[str, fl
 def measure_set(name: str, features: str, options: argparse.Namespace) -> None:
     folder, groups = write_images(name, options)
     out = options.work / f"{name}-{features}-sorted"
-    common = {"set": name, "features": features, "images": len(list(folder.iterdir())), "groups": groups}
+    common = {"set": name, "features": features, "images": count_files(folder), "groups": groups}
     if not done(name, features, "capspoe sort"):
         shutil.rmtree(out, ignore_errors=True)
-        process = run_sort(folder, out, "--features", features, "--groups", str(groups))
+        process = run_sort(options.threads, folder, out, "--features", features, "--groups", str(groups))
         with (out / "groups.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         labels = np.array([label_of(row["file"]) for row in rows])
         found = np.unique([row["group"] for row in rows], return_inverse=True)[1]
-        add_row({**common, "method": "capspoe sort", **scores(found, labels), **process._asdict()})
+        measured = {**scores(found, labels), "threads": options.threads, **process._asdict()}
+        add_row({**common, "method": "capspoe sort", **measured})
+    if options.alone:
+        return
     library = load_library(out / "cache")
     sorted_groups = load_groups(out / "cache")
     assert library is not None
@@ -203,6 +222,7 @@ def measure_set(name: str, features: str, options: argparse.Namespace) -> None:
     # Spectral groups with other numbers of neighbours: the odd images are not left out.
     for neighbours in (5, 10):
         compare(common, f"spectral groups, {neighbours} neighbours", labels, spectral, points, groups, neighbours)
+    compare(common, "capsules on the same points", labels, capsules, points, groups)
     compare(common, "k-means on the same points", labels, kmeans, points, groups)
     compare(common, "Gaussian mixture on the same points", labels, mixture, points, groups)
     if len(points) <= MAX_HDBSCAN:
@@ -219,6 +239,11 @@ def spectral(points: np.ndarray, groups: int, neighbours: int, seed: int) -> np.
     group = spectral_groups(points, groups, neighbours, seed)
     assert group is not None
     return group
+
+
+def capsules(points: np.ndarray, groups: int, seed: int) -> np.ndarray:
+    """The capsule that is on, of capsules trained on the points as on any table."""
+    return CapsulePoE(groups, random_state=seed).fit_predict(points)
 
 
 def kmeans(points: np.ndarray, groups: int, seed: int) -> np.ndarray:
@@ -250,7 +275,7 @@ def compare(common: dict[str, Any], method: str, labels: np.ndarray, function: A
     """Add a row for a method: the mean of some seeds, if they matter."""
     if done(common["set"], common["features"], method):
         return
-    seeds = 1 if function in (hdbscan, clustimage) or len(labels) > MAX_HDBSCAN else SEEDS
+    seeds = 1 if function in (capsules, hdbscan, clustimage) or len(labels) > MAX_HDBSCAN else SEEDS
     began = cpu_time()
     groupings = [function(*arguments, seed) for seed in range(seeds)]
     seconds = (cpu_time() - began) / seeds
@@ -267,23 +292,39 @@ def measure_large(options: argparse.Namespace) -> None:
         rng = np.random.default_rng(0)
         pictures = [Image.fromarray(pixels) for pixels in load_sample_images().images]
         for number in range(100):
-            picture = pictures[number % 2]
-            share = rng.uniform(0.5, 0.9)
-            width, height = (int(share * side) for side in picture.size)
-            left = int(rng.integers(picture.width - width))
-            top = int(rng.integers(picture.height - height))
-            crop = picture.crop((left, top, left + width, top + height))
             first = folder / f"{number:03d}-0.jpg"
-            crop.resize((4000, 3000), Image.Resampling.BICUBIC).save(first, quality=90)
+            large_crop(pictures[number % 2], rng).save(first, quality=90)
             for copy in range(1, 10):
                 shutil.copyfile(first, folder / f"{number:03d}-{copy}.jpg")
     for features in ("outlines", "photos"):
         if not done("large", features, "capspoe sort"):
             out = options.work / f"large-{features}-sorted"
             shutil.rmtree(out, ignore_errors=True)
-            process = run_sort(folder, out, "--features", features)
-            row = {"set": "large", "features": features, "images": len(list(folder.iterdir()))}
-            add_row({**row, "method": "capspoe sort", **process._asdict()})
+            process = run_sort(options.threads, folder, out, "--features", features)
+            row = {"set": "large", "features": features, "images": count_files(folder)}
+            add_row({**row, "method": "capspoe sort", "threads": options.threads, **process._asdict()})
+
+
+def measure_thumbnails(name: str, options: argparse.Namespace) -> None:
+    folder = options.work / name
+    if not folder.exists():
+        pictures = (pixels for source in ("cifar10", "fashion-mnist") for pixels in data.load(source, "all").pixels)
+        for number, pixels in enumerate(islice(pictures, int(name.partition("-")[2]))):
+            picture = Image.fromarray(pixels.squeeze()).resize((128, 128), Image.Resampling.BILINEAR)
+            path = folder / f"{number // 1000:03d}" / f"{number:06d}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            picture.save(path, quality=85)
+    for features in options.features:
+        if not done(name, features, "capspoe sort"):
+            out = options.work / f"{name}-{features}-sorted"
+            shutil.rmtree(out, ignore_errors=True)
+            process = run_sort(options.threads, folder, out, "--features", features)
+            row = {"set": name, "features": features, "images": count_files(folder)}
+            add_row({**row, "method": "capspoe sort", "threads": options.threads, **process._asdict()})
+
+
+def count_files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
 
 
 def measure_more(options: argparse.Namespace) -> None:
@@ -300,12 +341,12 @@ def measure_more(options: argparse.Namespace) -> None:
         later = sorted(part.iterdir())[::191][:10]
         for path in later:
             path.unlink()
-        run_sort(part, out, "--features", features)
+        run_sort(options.threads, part, out, "--features", features)
         for path in later:
             shutil.copy(folder / path.name, path)
-        process = run_sort(part, out)
+        process = run_sort(options.threads, part, out)
         row = {"set": "more", "features": features, "images": len(later)}
-        add_row({**row, "method": "capspoe sort", **process._asdict()})
+        add_row({**row, "method": "capspoe sort", "threads": options.threads, **process._asdict()})
 
 
 def done(name: str, features: str, method: str) -> bool:
@@ -320,14 +361,16 @@ def add_row(row: dict[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="+", choices=[*SETS, "large", "more"], metavar="SET")
+    parser.add_argument("sets", nargs="+", choices=[*SETS, "mixed", *TIMED], metavar="SET")
     parser.add_argument("--emoji", type=Path, help="the unpacked package emoji-datasource-google")
     parser.add_argument("--fonts", type=Path, help="a folder of fonts")
     parser.add_argument("--clustimage", help="a Python that has clustimage")
     parser.add_argument("--features", nargs="*", default=["outlines", "photos"])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--alone", action="store_true", help="measure capspoe sort, and no other methods")
     parser.add_argument("--work", type=Path, default=Path("runs/sorting"), help="where files are written")
     options = parser.parse_args(arguments)
-    if {"emoji", "more"} & set(options.sets) and options.emoji is None:
+    if {"emoji", "mixed", "more"} & set(options.sets) and options.emoji is None:
         parser.error("--emoji is needed for these sets")
     if "letters" in options.sets and options.fonts is None:
         parser.error("--fonts is needed for letters")
@@ -336,6 +379,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measure_large(options)
         elif name == "more":
             measure_more(options)
+        elif name in TIMED:
+            measure_thumbnails(name, options)
         else:
             for features in FEATURES.get(name, ("outlines",)):
                 if features not in options.features:

@@ -45,6 +45,7 @@ SAMPLES = 5000
 DAMAGED: tuple[Kind, ...] = ("hole", "missing side", "fragments")
 PAIRS: Kind = "superposed"
 SCENES = 2000  # images of each kind of damage, and pairs
+CD: dict[str, Any] = {"chains": 0, "learning_rate": 3e-3}  # contrastive divergence, the paper's way of training
 RIDGE = 1e-3  # penalty of the probe, relative to the variance of a feature
 
 
@@ -83,6 +84,7 @@ class Workbench:
             finder = SpectralTargets(config.neighbours, 0, config.view, config.kinds)
             groups = finder.find(Training(self.frozen.network, open_images(config), lambda: self.frozen.codes))
             assert groups is not None
+            FOLDER.mkdir(parents=True, exist_ok=True)
             np.save(file, groups.numpy())
         return KnownTargets(torch.from_numpy(np.load(file)))
 

@@ -10,11 +10,14 @@ import json
 import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import capspoe
+from capspoe.errors import DivergedError
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -114,6 +117,30 @@ def write(
     if session not in sessions:
         sessions.append(session)
     return store(path, {"depends": list(depends), "sessions": sessions}, content)
+
+
+def add_row(
+    name: str,
+    key: dict[str, Any],
+    measure: Callable[[], dict[str, Any]],
+    depends: tuple[str, ...],
+    folder: Path = FOLDER,
+) -> None:
+    """Measure a row and add it to a record, unless the record has a row with this key.
+
+    The row is the key, what `measure` returns, and the seconds that it took. A training that diverges has a row too.
+    """
+    if any(key.items() <= row.items() for row in read(name, [], folder)):
+        return
+    began = time.monotonic()
+    try:
+        row = key | measure()
+    except DivergedError as error:
+        row = key | {"diverged": str(error)}
+    row["seconds"] = round(time.monotonic() - began, 1)
+    # Read again: another process may have added rows meanwhile.
+    write(name, [*read(name, [], folder), row], depends, extends=True, folder=folder)
+    print(json.dumps(row), flush=True)
 
 
 def store(path: Path, header: dict[str, Any], content: Any) -> Path:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.records
 
-A record is STALE if a commit after its own changed a part of src/capspoe that its numbers depend on. A record to
+A record is STALE if a commit after its own changed a part of src/capspoe that its numbers depend on. Commits whose
+message has the line "Numbers: unchanged" do not count: their author knows that no number can differ. A record to
 which several sessions contributed has a line for each.
 """
 
@@ -18,6 +19,7 @@ from benchmarks import records
 
 WIDTH = 160  # of the table in a file or a pipe
 PACKAGE = "src/capspoe"
+UNCHANGED = "Numbers: unchanged"
 COLUMNS = ("record", "commit", "date", "command", "state")
 
 
@@ -34,7 +36,8 @@ class Line(NamedTuple):
 def changed_parts(commit: str, depends: list[str], root: Path) -> list[str] | None:
     """Those parts of src/capspoe that commits after this one changed; None if git does not know the commit."""
     paths = [f"{PACKAGE}/{part}" for part in depends]
-    log = records.git(root, "log", "--format=", "--name-only", f"{commit}..HEAD", "--", *paths)
+    counted = ("--invert-grep", f"--grep=^{UNCHANGED}$")
+    log = records.git(root, "log", "--format=", "--name-only", *counted, f"{commit}..HEAD", "--", *paths)
     if log is None:
         return None
     changed = set()

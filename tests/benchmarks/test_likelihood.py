@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.pages import likelihood_figure
-from benchmarks.pages.results import likelihood_parts
+from benchmarks.pages.results import likelihood_choices, likelihood_parts
 from benchmarks.quality import likelihood
 
 from capspoe.infer.likelihood import log_integrals
@@ -55,7 +55,7 @@ def test_the_table_has_the_best_model_first():
         ]
     )
     first, second = parts["likelihood"].splitlines()[2:]
-    assert first == "| capspoe, 20x16 | 0 | -89.9 | -100.0 | 0.20 | 12 |"
+    assert first == "| capspoe, 20x16, start alone | 0 | -89.9 | -100.0 | 0.20 | 12 |"
     assert second.startswith("| mixture of 20 Bernoullis | 0 |")
     assert parts["likelihood images"] == "20,000"
 
@@ -64,15 +64,27 @@ def test_the_curve_has_the_middles_of_both_bounds():
     rows = [
         ROW | {"model": "100x16", "test": [-98.2, -98.0]},
         ROW | {"model": "20x16", "test": [-105.1, -104.9]},
-        ROW | {"model": "20x16-chains", "test": [-1.0, -1.0]},
+        ROW | {"model": "20x16", "test": [-104.1, -103.9], "seed": 1},
+        ROW | {"model": "20x16-chains", "test": [-95.0, -95.0]},
         ROW | {"model": "bernoullis-20", "test": [-150.0, -150.0]},
     ]
     axis = likelihood_figure.draw(rows).axes[0]
-    test_line, train_line, other = axis.lines
+    test_line, train_line, chains, _, other = axis.lines
     assert list(test_line.get_xdata()) == list(train_line.get_xdata()) == [20, 100]
-    assert list(test_line.get_ydata()) == pytest.approx([-105.0, -98.1])
+    assert list(test_line.get_ydata()) == pytest.approx([-104.5, -98.1])
     assert list(train_line.get_ydata()) == pytest.approx([-89.9, -89.9])
+    assert (list(chains.get_xdata()), list(chains.get_ydata())) == ([20], [-95.0])
     assert list(other.get_ydata()) == [-150.0, -150.0]
+
+
+def test_choices_name_the_settings_that_a_model_has():
+    rows = [
+        ROW | {"model": "bernoulli-rbm", "test": [-122.0, -120.0], "epochs": 10, "learning_rate": 0.01},
+        ROW | {"model": "20x16", "test": [-111.0, -111.0], "ridge": 0.02, "temperature": 20.0, "rounds": 1},
+    ]
+    capsules, rbm = likelihood_choices(rows)["likelihood choices"].splitlines()[2:]
+    assert capsules.startswith("| capspoe, 20x16, start alone | ridge 0.02, temperature 20, rounds 1 | -89.9 |")
+    assert "| epochs 10, learning rate 0.01 | -89.9 | -121.0 | 2.00 |" in rbm
 
 
 def test_pixels_are_drawn_once_with_their_brightness(monkeypatch):

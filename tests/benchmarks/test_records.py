@@ -8,6 +8,7 @@ from benchmarks.records.__main__ import lines_of
 
 import capspoe
 from benchmarks import records
+from capspoe.errors import DivergedError
 
 DEPENDS = ("model", "config.py")
 CONTENTS = ([{"a": 1.5, "ü": "±"}, {"a": 1e-05}], [], {"rows": [1, 2], "name": None}, {})
@@ -24,6 +25,38 @@ def test_the_content_comes_back(tmp_path, content):
 def test_no_record_is_the_default(tmp_path):
     assert records.read("none", folder=tmp_path) is None
     assert records.read("none", default=[], folder=tmp_path) == []
+
+
+def test_a_row_is_measured_once(tmp_path):
+    measured = []
+
+    def measure():
+        measured.append(1)
+        return {"fid": 7.0}
+
+    for seed in (0, 1, 0):
+        records.add_row("some", {"variant": "a", "seed": seed}, measure, DEPENDS, tmp_path)
+    rows = records.read("some", folder=tmp_path)
+    assert [(row["seed"], row["fid"]) for row in rows] == [(0, 7.0), (1, 7.0)]
+    assert len(measured) == 2
+
+
+def test_a_row_keeps_those_of_another_process(tmp_path):
+    def measure():
+        records.add_row("some", {"variant": "b"}, dict, DEPENDS, tmp_path)
+        return {}
+
+    records.add_row("some", {"variant": "a"}, measure, DEPENDS, tmp_path)
+    assert [row["variant"] for row in records.read("some", folder=tmp_path)] == ["b", "a"]
+
+
+def test_a_training_that_diverges_has_a_row(tmp_path):
+    def diverge():
+        raise DivergedError("at step 3")
+
+    records.add_row("some", {"variant": "a"}, diverge, DEPENDS, tmp_path)
+    (row,) = records.read("some", folder=tmp_path)
+    assert row["diverged"] == "at step 3"
 
 
 def test_the_header_says_what_made_it(tmp_path, monkeypatch):
@@ -106,6 +139,18 @@ def test_a_record_is_stale_when_what_it_depends_on_changes(repository, monkeypat
     monkeypatch.setattr(records, "CODE", records.current_code(root))
     records.write("some", [1], DEPENDS, folder=root)
     assert state(repository) == "current"
+
+
+def test_commits_that_change_no_number_do_not_count(repository, monkeypatch):
+    monkeypatch.setattr(records, "CODE", records.current_code(repository.root))
+    records.write("some", [1], DEPENDS, folder=repository.root)
+    repository.change("src/capspoe/model/layer.py", "# a comment")
+    repository.git("commit", "-q", "-a", "-m", "Explain it", "-m", "Numbers: unchanged")
+    assert state(repository) == "current"
+    repository.change("src/capspoe/config.py", "other")
+    repository.git("add", "-A")
+    repository.git("commit", "-q", "-m", "Change it", "-m", "Some Numbers: unchanged, others not")
+    assert state(repository) == "STALE: config.py"
 
 
 def test_a_deleted_part_makes_it_stale(repository, monkeypatch):

@@ -48,13 +48,28 @@ def test_variants_share_an_autoencoder_and_targets(bench, tmp_path):
 
 def test_tied_filters_stay_tied_and_are_stored(bench):
     config = bench.config.replace(upsampling="mirrored")
-    codec = frozen.with_trained_codec(config, tied=True).codec
+    codec = frozen.with_trained_codec(config, "tied").codec
     assert codec.up_1.weight is codec.down_2.weight
-    again = frozen.with_trained_codec(config, tied=True).codec
+    again = frozen.with_trained_codec(config, "tied").codec
     assert again.up_2.weight is again.down_1.weight
     torch.testing.assert_close(again.state_dict(), codec.state_dict())
     untied = frozen.with_trained_codec(config).codec
     assert (untied.up_1.weight != untied.down_2.weight).any()
+
+
+def test_a_steep_autoencoder_keeps_a_fifth_of_negative_values(bench):
+    plain = frozen.with_trained_codec(bench.config).codec
+    steep = frozen.with_trained_codec(bench.config, "steep").codec
+    steep.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        for codec in (plain, steep):
+            codec.down_1.weight.zero_()
+            codec.down_1.bias.fill_(-1)
+            codec.down_2.bias.zero_()
+        image = torch.rand(1, *plain.image[::-1])
+        small, large = plain.code_logits(image), steep.code_logits(image)
+    torch.testing.assert_close(large, 20 * small)
+    assert small.abs().max() > 0
 
 
 def test_a_control_replaces_the_weights(bench):
@@ -85,12 +100,15 @@ def test_a_summary_has_means_and_half_ranges():
     rows = []
     for seed, fid in enumerate((8.0, 9.0)):
         scores = {"fid": fid, "recall": 0.8, "purity": 0.9, "probe": 0.93}
-        scores["gate"] = {"hole": 0.7, "missing side": 0.6, "fragments": 0.5 + 0.1 * seed, "pairs": 0.4}
+        scores["gate"] = {"clean": 0.9, "hole": 0.7, "missing side": 0.6, "fragments": 0.5 + 0.1 * seed, "pairs": 0.4}
         scores["damaged probe"] = {"hole": 0.8, "missing side": 0.7, "fragments": 0.6}
-        rows.append({"data": "mnist", "variant": "routing", "seed": seed} | scores)
-    last = routing.summary(rows).splitlines()[-1]
-    assert last.startswith("| mnist | routing | 2 | 8.5 ± 0.5 | 0.800 ± 0.000 | 0.900 ± 0.000 | 0.930 ± 0.000 |")
-    assert "| 0.550 ± 0.050 | 0.400 ± 0.000 |" in last
+        rows.append({"data": "mnist", "training": "default", "variant": "routing", "seed": seed} | scores)
+    rows.append(rows[0] | {"training": "contrastive divergence", "fid": 99.0})
+    lines = routing.summary(rows).splitlines()
+    first = lines.index("mnist, default")
+    assert lines[first + 4] == "| routing | 2 | 8.5 ± 0.5 | 0.800 ± 0.000 | 0.900 ± 0.000 | 0.930 ± 0.000 |"
+    second = lines.index("mnist, default", first + 1)
+    assert lines[second + 4] == "| routing | 2 | 0.900 | 0.700 | 0.600 | 0.550 | 0.400 | 0.800 | 0.700 | 0.600 |"
 
 
 def test_the_ladder_leads_from_the_paper_to_the_default():
@@ -109,7 +127,10 @@ def test_each_removal_differs_from_the_default():
     default = configs.pop("the default")
     assert len(configs) == len(ladder.DEPARTURES)
     assert all(config != default for config in configs.values())
-    assert configs["without gate targets"] == default.replace(gate_targets="none")
+    assert configs["without fitted prior"] == default.replace(prior="standard")
+    # Without targets there are no chains, so the learning rate is that of contrastive divergence.
+    assert configs["without gate targets"] == default.replace(gate_targets="none", **variants.CD)
+    assert configs["without low-rank start"] == default.replace(start="random")
 
 
 def test_rungs_that_differ_in_sampling_share_a_network(bench):
@@ -129,6 +150,9 @@ def test_removals_that_share_the_network_of_the_default_come_first(monkeypatch):
     shared = ["the default", *(f"without {name}" for name in ladder.SAMPLING)]
     assert set(removals[:4]) == set(shared)
     assert set(removals) == set(ladder.removals("mnist"))
+    climbed.clear()
+    ladder.climb_all(rungs, 0, ["+ gate", "without biases"])
+    assert climbed == [("ladder", "+ gate"), ("removals", "without biases")]
 
 
 def ladder_rows():
@@ -136,6 +160,7 @@ def ladder_rows():
     for part, rung, fid in (
         ("ladder", "the paper", 700.0),
         ("ladder", "+ biases", 600.0),
+        ("removals", "the default", 7),
         ("removals", "without x", 9),
     ):
         for seed in range(2):
@@ -154,10 +179,11 @@ def test_the_table_of_the_ladder():
 def test_the_figure_of_the_ladder_shows_every_seed():
     (axes, *_) = ladder_page.draw(ladder_rows()).axes
     dots = [x for line in axes.lines if line.get_marker() == "o" for x in line.get_xdata()]
-    assert sorted(dots) == [9, 10, 600, 601, 700, 701]
+    assert sorted(dots) == [7, 8, 9, 10, 600, 601, 700, 701]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "the paper",
         "+ biases",
+        "the default",
         "without x",
         "without y",
     ]

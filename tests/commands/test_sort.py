@@ -293,6 +293,14 @@ def test_few_images_are_enough(tmp_path):
         assert len(rows) == k
 
 
+def test_more_groups_than_there_are_is_said(folder, tmp_path, capsys):
+    rows = sorted_to(tmp_path / "out", folder, "--groups", "1000")
+    groups = len({row["group"] for row in rows.values()} - {"odd"})
+    assert groups < 1000
+    line = f"1000 groups were asked for; {groups} is all that these {len(rows)} images have"
+    assert line in capsys.readouterr().err
+
+
 def test_names_that_are_no_utf8(tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()

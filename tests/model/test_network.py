@@ -181,6 +181,7 @@ def test_images_may_come_in_any_sensible_form(model, images):
         (lambda x: x / 255 - 0.1, r"values in \[0, 1\]"),
         (lambda x: x[:, :20], r"shape \(n, 28, 28, 1\) or \(n, 1, 28, 28\), not \(20, 20, 28, 1\)"),
         (lambda x: x[:0], "empty"),
+        (lambda x: (x > 99).astype(np.uint8), "only 0 and 1; pass black and white images as bool"),
         (lambda x: x.repeat(3, -1), "shape"),
         (lambda x: "cat.png", "uint8 or float"),
     ],

@@ -24,6 +24,14 @@ def test_save_and_load(model, images, tmp_path):
     assert np.array_equal(copy.sample(4).images, model.sample(4).images)
 
 
+def test_save_does_not_overwrite_a_run(model, tmp_path):
+    model.save(tmp_path / "run")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="holds a run already"):
+        model.save(tmp_path / "run")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_a_network_that_no_run_trained_does_not_claim_a_data_set(images, tmp_path):
     quick = {"channels": 8, "layers": "3x4", "min_steps": 5, "epochs": 1, "recognition_steps": 5}
     config = preset("small", "mnist").replace(**quick)

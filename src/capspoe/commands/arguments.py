@@ -6,7 +6,7 @@ usage, which tyro answers before the function runs, take a fraction of a second.
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import tyro
 from tyro.conf import Positional, arg
 
+from capspoe.commands.usage import one_line_errors
 from capspoe.config import Device
 from capspoe.errors import InputError
 from capspoe.run.bundled import BUNDLED, find_run, output_folder
@@ -55,18 +56,23 @@ def command(function: Callable[..., None]) -> Callable[[list[str]], None]:
     """Make a function a command: tyro derives the arguments from its signature and docstring."""
 
     @wraps(function)
-    def call(**arguments: Any) -> None:
+    def collect(**arguments: Any) -> dict[str, Any]:
+        return arguments
+
+    @wraps(function)
+    def call(argv: list[str]) -> None:
+        arguments = parse(collect, function.__name__, argv)
         if arguments.get("run"):
             arguments["run"] = find_run(arguments["run"])
         function(**arguments)
 
-    return partial(parse, call, function.__name__)
+    return call
 
 
 def parse(target: Callable[..., Any], name: str, argv: list[str]) -> Any:
     """Call a function or dataclass with the arguments of a command.
 
-    tyro prints help and errors, and exits with 2.
+    Prints help or what is wrong with the usage, and then exits with 0 or 2.
     """
     # tyro has no switch for the hints of all arguments.
     for argument, kind in get_type_hints(target, include_extras=True).items():
@@ -77,7 +83,9 @@ def parse(target: Callable[..., Any], name: str, argv: list[str]) -> Any:
         tyro.conf.FlagCreatePairsOff,
         tyro.conf.DisallowNone,
     )
-    return tyro.cli(target, prog=f"capspoe {name}", args=argv, config=config)
+    prog = f"capspoe {name}"
+    with one_line_errors(prog):
+        return tyro.cli(target, prog=prog, args=argv, config=config)
 
 
 def check_suffix(path: Path, *suffixes: str) -> None:

@@ -65,6 +65,7 @@ def sort(
         from capspoe.atomic import disk_errors
         from capspoe.commands.encode import write_table
         from capspoe.sorting.edits import read_edits, write_edits
+        from capspoe.sorting.membership import set_of
         from capspoe.sorting.outputs import arrange, files_by_group, ids_of, rows_of, write_folders, write_json
         from capspoe.sorting.page import write_page
         from capspoe.sorting.reading import describe_unread
@@ -74,6 +75,9 @@ def sort(
         # A mistake in it is an error before new images are taken into the cache.
         read_edits(out / "edits.csv", set(), set())
         result = sort_folder(folder, out, Settings(groups, features, regroup), progress)
+    here = len(set_of(result.groups.group))
+    if groups is not None and here < groups:
+        progress.info(f"{groups} groups were asked for; {here} is all that these {len(result.library):,} images have")
     skipped = describe_unread(result.library.unread, result.unsupported)
     if skipped:
         progress.info(f"skipped: {skipped}")

@@ -89,7 +89,9 @@ def _errors(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: NumPy cannot read it without pickles ({reason})") from error
+        if "object" in reason.lower() or "pickle" in reason.lower():
+            raise DataError(f"{path}: holds Python objects, which can run code; save an array of numbers") from error
+        raise DataError(f"{path}: damaged, or not what its name says ({reason})") from error
 
 
 def _array(file: NpzFile, name: str) -> NDArray[Any]:

@@ -197,6 +197,8 @@ class Network(nn.Module):
         given = as_array(images)
         array = given
         if array.dtype == np.uint8:
+            if array.size and array.max() == 1:
+                raise InputError("images are integers that are only 0 and 1; pass black and white images as bool")
             array = array.astype(np.float32) / 255
         elif array.dtype == bool:
             array = array.astype(np.float32)

@@ -138,9 +138,12 @@ class CapsulePoE(Network):
         return hub.upload(self, None if run is None else Path(run), name, private, **options)
 
     def save(self, folder: str | Path) -> None:
-        """Write the network as a finished run folder."""
-        checkpoint.create(Path(folder), self.config, self.image)
-        checkpoint.save(Path(folder), checkpoint.State(checkpoint.DONE), self.state_dict(), {})
+        """Write the network as a finished run folder, which must not hold a run yet."""
+        folder = Path(folder)
+        if checkpoint.exists(folder):
+            raise RunError(f"{folder} holds a run already; save to another folder, or delete it first")
+        checkpoint.create(folder, self.config, self.image)
+        checkpoint.save(folder, checkpoint.State(checkpoint.DONE), self.state_dict(), {})
 
     def chunks(self, images: Any) -> Iterator[Tensor]:
         """Images as tensors, a few at a time; warns if their polarity is not the network's."""

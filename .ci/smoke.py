@@ -94,7 +94,7 @@ def use(bin: Path, folder: Path, version: str) -> None:
     """Train, sample, report, explore, and the estimator."""
     assert run(bin / "capspoe", "--version", folder=folder) == f"capspoe {version}\n"
     run(bin / "capspoe", "train", "digits", *TINY, "--out", "run", folder=folder)
-    run(bin / "capspoe", "sample", "run", "--count", "3", "--out", "samples.npz", folder=folder)
+    run(bin / "capspoe", "sample", "run", "--each", "3", "--out", "samples.npz", folder=folder)
     run(bin / "capspoe", "report", "run", folder=folder)
     explore(bin, folder)
     run(bin / "python", "-c", USE, folder=folder)

@@ -15,6 +15,9 @@ All variants of a trial share codes and gate targets, the spectral clusters of i
 each test set are the purity of the capsules that are on, the accuracy if a capsule names its most common class in
 training ("gate"), and the accuracy of ridge regression from all poses, fitted to the training images ("probe").
 
+Without routing the poses are a linear function of the codes, and with it they are not. So every trial also has the
+probe of the codes themselves, which no linear function of them can be expected to beat.
+
 Each variant and seed adds a row to the record `parts`, and those with a row are skipped.
 """
 
@@ -54,6 +57,7 @@ DEPENDS = (*records.TRAINING, "infer/audit.py", "evaluate/clustering.py")
 TRAIN_IMAGES = 20_000
 TEST_IMAGES = 5_000
 IMAGE = (28, 28, 1)
+CODES = "the codes themselves"
 PIXELS_RATE = 1e-3  # with patches of pixels, sharp routing diverges at the default rate
 SEEN = Views(azimuth=Range(-60, 60), elevation=Range(20, 45))
 NEW_VIEWS = {
@@ -124,6 +128,11 @@ TRIALS = {
 }
 
 
+def flat(codes: np.ndarray) -> torch.Tensor:
+    """Codes (n, I, M) as features (n, d)."""
+    return torch.from_numpy(codes).flatten(1)
+
+
 class Trial:
     """The codes and gate targets of a trial, which all variants share."""
 
@@ -150,6 +159,15 @@ class Trial:
         stage.targets = self.targets
         fit(network, None, [stage], codes=self.codes)
         return self.scores(network)
+
+    def probe_of_codes(self) -> dict[str, Any]:
+        """The accuracy of ridge regression from the codes."""
+        probe = RidgeProbe(flat(self.codes), torch.from_numpy(self.setting.train.labels))
+        scores = {}
+        for name, codes in self.test_codes.items():
+            accuracy = probe.accuracy(flat(codes), torch.from_numpy(self.setting.tests[name].labels))
+            scores[name] = rounded({"probe": accuracy})
+        return scores
 
     def scores(self, network: Network) -> dict[str, Any]:
         J = network.top.upper[0]
@@ -182,6 +200,8 @@ class Measurement:
 
     def run(self, name: str, seed: int) -> None:
         """Add the rows of a trial and seed that are missing."""
+        codes = {"trial": name, "variant": CODES}
+        records.add_row(RECORD, codes, lambda: self.trial(name).probe_of_codes(), DEPENDS)
         for variant, (settings, control) in VARIANTS.items():
             key = {"trial": name, "variant": variant, "seed": seed, "epochs": self.epochs}
             config = preset("small").replace(epochs=self.epochs, min_steps=0, seed=seed, **CD, **settings)
@@ -189,10 +209,13 @@ class Measurement:
 
     def measure(self, name: str, config: Config, control: str | None) -> dict[str, Any]:
         """Train one variant in a trial and score it."""
+        trial = self.trial(name)
+        return trial.measure(config.replace(learning_rate=trial.setting.learning_rate), control)
+
+    def trial(self, name: str) -> Trial:
         if name not in self.trials:
             self.trials[name] = Trial(TRIALS[name]())
-        trial = self.trials[name]
-        return trial.measure(config.replace(learning_rate=trial.setting.learning_rate), control)
+        return self.trials[name]
 
 
 def summary(rows: Sequence[dict[str, Any]], score: str) -> str:
@@ -203,15 +226,17 @@ def summary(rows: Sequence[dict[str, Any]], score: str) -> str:
         tests = list(dict.fromkeys(key for row in own for key, value in row.items() if isinstance(value, dict)))
         lines += ["", f"| {name}, {score} | seeds | " + " | ".join(tests) + " |", "|---|---|" + "---|" * len(tests)]
         for variant in dict.fromkeys(row["variant"] for row in own):
-            seeds = [row for row in own if row["variant"] == variant and "diverged" not in row]
-            cells = [cell([row[test][score] for row in seeds]) for test in tests]
-            lines.append(f"| {variant} | {len(seeds)} | " + " | ".join(cells) + " |")
+            seeds = [row for row in own if row["variant"] == variant]
+            finished = [row for row in seeds if "diverged" not in row]
+            if not finished:
+                lines.append(f"| {variant} | {len(seeds)} |" + " diverged |" * len(tests))
+            elif score in finished[0][tests[0]]:  # codes have a probe only
+                cells = [cell([row[test][score] for row in finished]) for test in tests]
+                lines.append(f"| {variant} | {len(finished)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def cell(numbers: Sequence[float]) -> str:
-    if not numbers:
-        return "diverged"
     values = mean_and_range(numbers)
     return f"{values['mean']:.3f} ± {values['half_range']:.3f}"
 

@@ -86,6 +86,12 @@ def test_a_trial_tells_digits_from_noise(trial):
     assert scores["noise"]["probe"] < 0.3
 
 
+def test_the_codes_of_digits_tell_their_class(trial):
+    scores = trial.probe_of_codes()
+    assert scores["clean"]["probe"] > 0.85
+    assert scores["noise"]["probe"] < 0.3
+
+
 def test_variants_of_a_trial_share_codes_and_differ_by_their_weights(trial):
     config = preset("small")
     x = torch.from_numpy(trial.codes[:20]).float()
@@ -102,7 +108,11 @@ def test_a_summary_has_a_table_for_each_trial():
             scores = {test: {"probe": probe, "gate": 0.5, "purity": 0.6} for test in tests}
             rows.append({"trial": trial, "variant": "routing", "seed": seed} | scores)
     rows.append({"trial": "views", "variant": "negated", "seed": 0, "diverged": "at step 3"})
+    rows.append({"trial": "views", "variant": parts.CODES, "seen": {"probe": 0.7}})
     lines = parts.summary(rows, "probe").splitlines()
     assert "| pixels, probe | seeds | clean | cluttered |" in lines
     assert "| routing | 2 | 0.850 ± 0.050 | 0.850 ± 0.050 |" in lines
-    assert lines[-2:] == ["| routing | 2 | 0.850 ± 0.050 |", "| negated | 0 | diverged |"]
+    assert lines[-3] == "| routing | 2 | 0.850 ± 0.050 |"
+    assert lines[-2] == "| negated | 1 | diverged |"
+    assert lines[-1] == "| the codes themselves | 1 | 0.700 ± 0.000 |"
+    assert parts.CODES not in parts.summary(rows, "purity")

@@ -140,7 +140,8 @@ def test_commands_parse(line, monkeypatch):
     if command == "train":
         monkeypatch.setattr("capspoe.run.train.train_run", stop)
     else:
-        function = partial(parse, wraps(function.args[0])(stop), command)
+        # A command wraps its function; parse for that function's options, and stop there.
+        function = partial(parse, wraps(function.__wrapped__)(stop), command)
     with pytest.raises(Parsed):
         function(words)
 

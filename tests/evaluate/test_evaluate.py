@@ -83,6 +83,9 @@ def test_other_weights_are_computed_again(trained, result, tmp_path):
     folder, network = copied(trained, tmp_path / "run"), capspoe.CapsulePoE.load(trained)
     with torch.no_grad():
         network.top.w_JNMI.mul_(1.1)
+    # The evaluation of the old weights stays.
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "config.json").unlink()
     network.save(folder)
     other = evaluate(folder, quick=True, samples=60, quiet=True)
     assert [row["name"] for row in other["rows"]] == ROWS[:16]

@@ -21,6 +21,7 @@ IMAGE_NAMES = ("images", "pixels", "x", "data", "arr_0")
 LABEL_NAMES = ("labels", "label", "y", "targets", "target", "arr_1")
 MAX_LISTED = 12  # array names in an error
 MAX_ARRAYS = 10_000  # in an .npz
+OBJECTS = ("Object arrays", "Python objects")  # in NumPy's errors about arrays that need pickles
 
 
 def open_npy(path: Path, split: str, prepare: Prepare) -> Dataset:
@@ -89,7 +90,7 @@ def _errors(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        if "object" in reason.lower() or "pickle" in reason.lower():
+        if any(words in reason for words in OBJECTS):
             raise DataError(f"{path}: holds Python objects, which can run code; save an array of numbers") from error
         raise DataError(f"{path}: damaged, or not what its name says ({reason})") from error
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from capspoe.config import Config
-from capspoe.errors import InputError
+from capspoe.errors import CapspoeWarning, InputError
 from capspoe.model.autoencoder import ConvAutoencoder
 from capspoe.model.build import build_network
 from capspoe.model.features import FeatureCode
@@ -181,7 +181,6 @@ def test_images_may_come_in_any_sensible_form(model, images):
         (lambda x: x / 255 - 0.1, r"values in \[0, 1\]"),
         (lambda x: x[:, :20], r"shape \(n, 28, 28, 1\) or \(n, 1, 28, 28\), not \(20, 20, 28, 1\)"),
         (lambda x: x[:0], "empty"),
-        (lambda x: (x > 99).astype(np.uint8), "only 0 and 1; pass black and white images as bool"),
         (lambda x: x.repeat(3, -1), "shape"),
         (lambda x: "cat.png", "uint8 or float"),
     ],
@@ -189,6 +188,11 @@ def test_images_may_come_in_any_sensible_form(model, images):
 def test_other_images_are_refused(model, images, wrong, message):
     with pytest.raises(InputError, match=message):
         model.encode(wrong(images))
+
+
+def test_integers_that_are_only_0_and_1_are_probably_meant_as_bool(model, images):
+    with pytest.warns(CapspoeWarning, match="pass black and white images as bool"):
+        model.encode((images > 99).astype(np.uint8))
 
 
 def test_larger_images_are_cropped_from_the_centre_as_in_training(images):

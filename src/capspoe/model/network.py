@@ -1,5 +1,6 @@
 """The whole network: a codec, the capsule layers on its code, and the prior of the top layer."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -9,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from capspoe.config import Config
-from capspoe.errors import InputError
+from capspoe.errors import CapspoeWarning, InputError
 from capspoe.model.checks import check_choice
 from capspoe.model.codec import as_codec
 from capspoe.model.gates import Gate, only, place
@@ -198,7 +199,9 @@ class Network(nn.Module):
         array = given
         if array.dtype == np.uint8:
             if array.size and array.max() == 1:
-                raise InputError("images are integers that are only 0 and 1; pass black and white images as bool")
+                # A nearly black picture from a file is possible, so this is no error.
+                text = "uint8 images that are only 0 and 1 are nearly black; pass black and white images as bool"
+                warnings.warn(text, CapspoeWarning, stacklevel=2)
             array = array.astype(np.float32) / 255
         elif array.dtype == bool:
             array = array.astype(np.float32)
